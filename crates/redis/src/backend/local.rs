@@ -231,7 +231,7 @@ impl RedisBackend {
         }
         let identity = plan.identity(step);
         let rule = rules.counter(mode.limits, identity).rule?;
-        if is_of_eventual(config) && !Eventual::serves(rule) {
+        if is_of_eventual(config) && !Eventual::supports(rule) {
             return None;
         }
         Some(LocalStep {
@@ -252,7 +252,7 @@ pub(super) fn is_eventual(rules: &Snapshot<'_>, step: &BoundStep<'_>) -> bool {
     let config = rules.rules().rule(no);
     is_decided_locally(config)
         && is_of_eventual(config)
-        && step.counter.rule.is_some_and(|rule| Eventual::serves(rule))
+        && step.counter.rule.is_some_and(|rule| Eventual::supports(rule))
 }
 
 fn is_of_eventual(config: &RuleConfig) -> bool {

@@ -352,7 +352,7 @@ impl RedisBackend {
                         if let Consistency::Eventual { sync_interval } = local.consistency =>
                     {
                         let one = LocalStep { cost: 1, ..local };
-                        self.eventual.look(&one, sync_interval).await
+                        self.eventual.decide_each(&one, sync_interval).await
                     }
                     _ => self.store.inspect(&script).await.map_err(CallError::from),
                 };

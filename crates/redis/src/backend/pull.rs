@@ -99,7 +99,7 @@ impl RedisBackend {
         self.fall_back(operation, by, &[remote], error, statuses)?;
         let is_admitted = statuses[remote.index].verdict.is_allowed();
         if operation == Operation::Hit && is_local && is_admitted {
-            self.eventual.count(step, ticks);
+            self.eventual.record(step, ticks);
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl RedisBackend {
     ) {
         let capacities = step.rule.limits.iter().filter_map(|limit| limit.at(now).capacity());
         let Some(capacity) = capacities.min() else { return };
-        let counted = remote.weight.whole(self.eventual.own(step, ticks)).min(capacity);
+        let counted = remote.weight.whole(self.eventual.own_count(step, ticks)).min(capacity);
         let left = remote.counter.apply(Op::Peek { cost: 0 }, now).remaining.unwrap_or(0);
         let used = capacity.saturating_sub(u64::try_from(left).unwrap_or(0));
         if counted > used {

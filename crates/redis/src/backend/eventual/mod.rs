@@ -1,18 +1,19 @@
-//! Deciding here, and telling the others afterwards.
+//! Eventual consistency: nodes decide locally and exchange their counts afterwards (anti-entropy).
 //!
-//! A node decides by what it has counted itself and what it last heard of the others. Twice in every `sync_interval` it tells how much it has counted in each window,
-//! and hears how much the others have: so what is admitted somewhere is known everywhere within one interval, and the time of two calls. As much more than its limit may pass
-//! as was admitted meanwhile by nodes that did not know of each other. What a node has counted only rises and is merged by the greater number, so
-//! nothing is lost or doubled when a call is, and a node that has gone leaves what it had counted.
+//! A node decides by its own counts and the peers' as last pulled (`key_replica`). Twice in every
+//! `sync_interval` it pushes its counts per window and pulls those of the peers (`sync`), so an
+//! admission is known everywhere within one interval and two calls. The overshoot is at most what
+//! nodes admitted meanwhile without knowing of each other. The counts of a node only grow and are
+//! merged by the maximum: a lost or repeated call does no harm, and a crashed node's counts remain.
 //!
-//! Windows are those of the store's clock, which a node knows to within a round trip (`store_time`).
+//! Windows follow the store's clock, which a node knows to within a round trip (`store_time`).
 
-mod book;
-mod deciding;
-mod peaks;
+mod decide;
+mod key_replica;
+mod overshoot;
 mod series;
 mod store_time;
-mod syncing;
+mod sync;
 mod table;
 
 #[cfg(test)]
@@ -27,229 +28,231 @@ use tokio::sync::{mpsc, oneshot};
 use super::local::{Local, LocalStep};
 use crate::sync::SyncRequest;
 use crate::{CallError, Store};
-use book::Book;
+use key_replica::KeyReplica;
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
-use syncing::Word;
-use table::{Entry, Name, Newcomer, Table};
+use sync::SyncCommand;
+use table::{Entry, EntryId, NewEntry, ReplicaTable};
 
-/// What stands beside the identity in the names of what is kept.
-const BESIDE: &str = ":e";
+/// Suffix of the keys.
+const KEY_SUFFIX: &str = ":e";
 
-/// The identities that this node decides by itself and tells the others of.
+/// The replicas of this node, and the task that syncs them.
 #[derive(Debug)]
 pub(super) struct Eventual {
     store: Store,
     clock: TimeSource,
-    table: Table,
-    words: mpsc::UnboundedSender<Word>,
+    table: ReplicaTable,
+    commands: mpsc::UnboundedSender<SyncCommand>,
 }
 
 // === impl Eventual ===
 
 impl Eventual {
-    /// Begins to tell and to hear. `clock` is whose ticks the others are asked with: the system's unless told. To be called where tokio runs.
+    /// Starts the sync task. Must be called within a Tokio runtime.
     pub(super) fn start(store: &Store, clock: &TimeSource) -> Arc<Self> {
-        Self::with(store, clock.clone(), Table::new())
+        Self::with_table(store, clock.clone(), ReplicaTable::new())
     }
 
-    fn with(store: &Store, clock: TimeSource, table: Table) -> Arc<Self> {
-        let (words, heard) = mpsc::unbounded_channel();
-        let this = Arc::new(Self { store: store.clone(), clock, table, words });
-        tokio::spawn(syncing::serve(Arc::downgrade(&this), heard));
-        tokio::spawn(syncing::tell_again(Arc::downgrade(&this)));
+    fn with_table(store: &Store, clock: TimeSource, table: ReplicaTable) -> Arc<Self> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let this = Arc::new(Self { store: store.clone(), clock, table, commands });
+        tokio::spawn(sync::run(Arc::downgrade(&this), received));
+        tokio::spawn(sync::repush_after_data_loss(Arc::downgrade(&this)));
         this
     }
 
     /// Whether limits can be counted like this.
-    pub(super) fn serves(rule: &Rule) -> bool {
-        book::serves(rule)
+    pub(super) fn supports(rule: &Rule) -> bool {
+        key_replica::supports(rule)
     }
 
-    /// May it go? If so it is counted.
+    /// Decides a hit and counts it if it is admitted.
     #[inline]
     pub(super) fn hit(&self, step: &LocalStep<'_>, sync_interval: Span, tick: Timestamp) -> Local {
-        self.ask(step, sync_interval, tick, |book| {
-            book.hit(step.rule, step.cost, sync_interval, tick)
+        self.decide(step, sync_interval, tick, |replica| {
+            replica.hit(step.rule, step.cost, sync_interval, tick)
         })
     }
 
-    /// Might it go? Nothing is counted.
+    /// Decides without counting.
     pub(super) fn peek(&self, step: &LocalStep<'_>, sync_interval: Span, tick: Timestamp) -> Local {
-        self.ask(step, sync_interval, tick, |book| {
-            book.peek(step.rule, step.cost, sync_interval, tick)
+        self.decide(step, sync_interval, tick, |replica| {
+            replica.peek(step.rule, step.cost, sync_interval, tick)
         })
     }
 
     #[inline]
-    fn ask(
+    fn decide(
         &self,
         step: &LocalStep<'_>,
         sync_interval: Span,
         tick: Timestamp,
-        ask: impl FnOnce(&mut Book) -> Option<Verdict>,
+        decide: impl FnOnce(&mut KeyReplica) -> Option<Verdict>,
     ) -> Local {
-        let said = self.table.find(step.identity, step.hash, |entry| {
-            entry.is_asked(step.counters, sync_interval, tick);
+        let decision = self.table.find(step.identity, step.hash, |entry| {
+            entry.touch(step.counters, sync_interval, tick);
             if !entry.is_synced {
-                self.begin_to_sync(entry);
+                self.schedule_sync(entry);
             }
-            let verdict = ask(&mut entry.book)?;
-            Some((verdict, Promise { level: Level::Eventual, over: entry.book.over() }))
+            let verdict = decide(&mut entry.replica)?;
+            let over = entry.replica.overshoot_bound();
+            Some(Local::Decided(verdict, Promise { level: Level::Eventual, over }))
         });
-        said.flatten().map_or(Local::Unknown, |(verdict, promise)| Local::Decided(verdict, promise))
+        decision.flatten().unwrap_or(Local::Unknown)
     }
 
-    /// What each limit says on its own to a cost.
+    /// Decision of each limit on its own.
     ///
     /// # Errors
-    /// When the store does not answer, and it is not known how it stands.
-    pub(super) async fn look(
+    /// When the store does not reply and the view is stale.
+    pub(super) async fn decide_each(
         &self,
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<Vec<Decision>, CallError> {
-        let look = || {
+        let decide = || {
             let tick = self.tick();
-            let said = self.table.find(step.identity, step.hash, |entry| {
-                entry.book.look(step.rule, step.cost, sync_interval, tick)
+            let decisions = self.table.find(step.identity, step.hash, |entry| {
+                entry.replica.decide_each(step.rule, step.cost, sync_interval, tick)
             });
-            said.flatten()
+            decisions.flatten()
         };
-        if let Some(said) = look() {
-            return Ok(said);
+        if let Some(decisions) = decide() {
+            return Ok(decisions);
         }
         self.pull(step, sync_interval).await?;
-        look().ok_or(CallError::Busy)
+        decide().ok_or(CallError::Busy)
     }
 
-    /// A hit was admitted without asking: nobody could be heard. The others are told when they can be.
-    pub(super) fn count(&self, step: &LocalStep<'_>, tick: Timestamp) {
+    /// Counts a hit that was admitted while peers were unreachable; it is pushed later.
+    pub(super) fn record(&self, step: &LocalStep<'_>, tick: Timestamp) {
         self.table.find(step.identity, step.hash, |entry| {
-            entry.book.count(step.rule, step.cost, tick);
+            entry.replica.record(step.rule, step.cost, tick);
             if !entry.is_synced {
-                self.begin_to_sync(entry);
+                self.schedule_sync(entry);
             }
         });
     }
 
-    /// What this node has counted in the windows of this moment.
-    pub(super) fn own(&self, step: &LocalStep<'_>, tick: Timestamp) -> u64 {
-        let own = |entry: &mut Entry| entry.book.own(step.rule, tick);
+    /// Own count in the current windows.
+    pub(super) fn own_count(&self, step: &LocalStep<'_>, tick: Timestamp) -> u64 {
+        let own = |entry: &mut Entry| entry.replica.own_count(step.rule, tick);
         self.table.find(step.identity, step.hash, own).unwrap_or(0)
     }
 
-    /// A hit that was said to pass just now does not happen.
+    /// Undoes a hit that was admitted just now.
     pub(super) fn undo(&self, step: &LocalStep<'_>, tick: Timestamp) {
         self.table.find(step.identity, step.hash, |entry| {
-            entry.book.refund(step.rule, step.cost, tick);
+            entry.replica.refund(step.rule, step.cost, tick);
         });
     }
 
-    /// Hears of the others at once: then [`Eventual::hit`] knows enough.
+    /// Pulls the peers' counts at once, so that [`Eventual::hit`] can decide.
     ///
     /// # Errors
-    /// When the store does not answer, or there are more identities than can be held.
+    /// When the store does not reply, or the table is full.
     pub(super) async fn pull(
         &self,
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<(), CallError> {
-        let name = self.known(step, sync_interval).ok_or(CallError::Busy)?;
-        self.sync_now(name).await
+        let id = self.entry_id(step, sync_interval).ok_or(CallError::Busy)?;
+        self.sync_now(id).await
     }
 
-    /// Gives back what was admitted, here or elsewhere, and tells the others at once. How it stands then.
+    /// Refunds a cost, admitted on any node, and pushes at once. Returns the verdict after it.
     ///
     /// # Errors
-    /// When the store does not answer, and it is not known how it stands. If it only could not be told, that is done later.
+    /// When the store does not reply and the view is stale. If only the push fails, it is
+    /// repeated later.
     pub(super) async fn refund(
         &self,
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<Verdict, CallError> {
-        if let Local::Unknown = self.ask(step, sync_interval, self.tick(), |book| {
-            book.peek(step.rule, 0, sync_interval, self.tick())
+        if let Local::Unknown = self.decide(step, sync_interval, self.tick(), |replica| {
+            replica.peek(step.rule, 0, sync_interval, self.tick())
         }) {
             self.pull(step, sync_interval).await?;
         }
-        let given = self.table.find(step.identity, step.hash, |entry| {
-            let verdict = entry.book.refund(step.rule, step.cost, self.tick());
-            verdict.map(|verdict| (entry.name, verdict))
+        let refunded = self.table.find(step.identity, step.hash, |entry| {
+            let verdict = entry.replica.refund(step.rule, step.cost, self.tick());
+            verdict.map(|verdict| (entry.id, verdict))
         });
-        let Some((name, verdict)) = given.flatten() else { return Err(CallError::Busy) };
-        // It is told later if not now.
-        let _ = self.sync_now(name).await;
+        let Some((id, verdict)) = refunded.flatten() else { return Err(CallError::Busy) };
+        // A failed push is repeated later.
+        let _ = self.sync_now(id).await;
         Ok(verdict)
     }
 
-    /// Makes it as new, for everybody. How it stands then.
+    /// Resets the counts of all nodes. Returns the verdict after it.
     ///
     /// # Errors
-    /// When the store does not answer. Nothing has changed then, unless it was too late to say so.
+    /// When the store does not reply. The reset may have been executed if the reply was lost.
     pub(super) async fn reset(
         &self,
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<Verdict, CallError> {
-        // It has to be known for how long that is to be remembered.
+        // The pull tells for how long the reset has to be stored.
         self.pull(step, sync_interval).await?;
-        let name = self.known(step, sync_interval).ok_or(CallError::Busy)?;
-        let telling =
-            self.table.with(name, |entry| (entry.key.clone(), entry.book.tells_to_forget()));
-        let Some((key, telling)) = telling else { return Err(CallError::Busy) };
-        let (op, epoch, counted) = (telling.op, telling.epoch, telling.counted);
+        let id = self.entry_id(step, sync_interval).ok_or(CallError::Busy)?;
+        let payload =
+            self.table.with(id, |entry| (entry.key.clone(), entry.replica.reset_payload()));
+        let Some((key, payload)) = payload else { return Err(CallError::Busy) };
+        let (op, epoch, counted) = (payload.op, payload.epoch, payload.counted);
         let sent = self.tick();
-        let heard = self.store.sync(&[SyncRequest { key, op, epoch, counted }]).await?;
-        let stands = self.table.with(name, |entry| {
+        let replies = self.store.sync(&[SyncRequest { key, op, epoch, counted }]).await?;
+        let verdict = self.table.with(id, |entry| {
             let tick = self.tick();
-            for heard in &heard {
-                entry.book.hears(heard, telling.version, (sent, tick));
+            for reply in &replies {
+                entry.replica.merge(reply, payload.version, (sent, tick));
             }
-            entry.book.refund(step.rule, 0, tick)
+            entry.replica.refund(step.rule, 0, tick)
         });
-        stands.flatten().ok_or(CallError::Busy)
+        verdict.flatten().ok_or(CallError::Busy)
     }
 
-    /// Tells the others everything that they have not heard.
+    /// Pushes all counts that are not pushed.
     pub(super) async fn close(&self) {
-        let untold = self.table.untold(self.tick()).into_iter();
-        let told: Vec<_> = untold.map(|name| self.say_to_sync(name)).collect();
-        for reply in told {
-            // Who cannot be told now is not told at all.
+        let unpushed = self.table.unpushed(self.tick()).into_iter();
+        let replies: Vec<_> = unpushed.map(|id| self.request_sync(id)).collect();
+        for reply in replies {
+            // A failed push is not repeated at shutdown.
             let _ = reply.await;
         }
     }
 
-    /// The store may have forgotten what it was told: everything that is still of use is told once more, also of whom nobody asks for.
-    fn tell_again(&self) {
+    /// Re-pushes all counts that still matter, idle keys included, after the store lost data.
+    fn repush_all(&self) {
         let tick = self.tick();
-        for name in self.table.all() {
-            self.table.with(name, |entry| {
-                entry.book.forgotten();
-                if !entry.is_synced && entry.book.is_untold(tick) {
-                    self.begin_to_sync(entry);
+        for id in self.table.ids() {
+            self.table.with(id, |entry| {
+                entry.replica.mark_unpushed();
+                if !entry.is_synced && entry.replica.has_unpushed(tick) {
+                    self.schedule_sync(entry);
                 }
             });
         }
     }
 
-    /// The entry of an identity, which is taken up if it is not known.
-    fn known(&self, step: &LocalStep<'_>, interval: Span) -> Option<Name> {
+    /// The entry of an identity, inserted if there is none.
+    fn entry_id(&self, step: &LocalStep<'_>, interval: Span) -> Option<EntryId> {
         let tick = self.tick();
         let found = self.table.find(step.identity, step.hash, |entry| {
-            entry.is_asked(step.counters, interval, tick);
-            entry.name
+            entry.touch(step.counters, interval, tick);
+            entry.id
         });
         found.or_else(|| {
-            let key = self.store.key_of(step.identity, BESIDE);
-            self.table.take_up(Newcomer {
+            let key = self.store.key_of(step.identity, KEY_SUFFIX);
+            self.table.insert(NewEntry {
                 identity: step.identity,
                 hash: step.hash,
                 slot: self.store.slot_of(&key),
                 key,
-                book: Book::new(step.rule),
+                replica: KeyReplica::new(step.rule),
                 counters: step.counters,
                 interval,
                 tick,
@@ -257,25 +260,25 @@ impl Eventual {
         })
     }
 
-    async fn sync_now(&self, name: Name) -> Result<(), CallError> {
-        self.say_to_sync(name).await.unwrap_or(Err(CallError::Broken))
+    async fn sync_now(&self, id: EntryId) -> Result<(), CallError> {
+        self.request_sync(id).await.unwrap_or(Err(CallError::Broken))
     }
 
-    fn say_to_sync(&self, name: Name) -> oneshot::Receiver<Result<(), CallError>> {
-        let (reply, said) = oneshot::channel();
-        self.say(Word::Ask(name, reply));
-        said
+    fn request_sync(&self, id: EntryId) -> oneshot::Receiver<Result<(), CallError>> {
+        let (waiter, outcome) = oneshot::channel();
+        self.send(SyncCommand::SyncNow(id, waiter));
+        outcome
     }
 
     #[cold]
-    fn begin_to_sync(&self, entry: &mut Entry) {
+    fn schedule_sync(&self, entry: &mut Entry) {
         entry.set_synced(true);
-        self.say(Word::Sync(entry.name, entry.interval));
+        self.send(SyncCommand::Schedule(entry.id, entry.interval));
     }
 
-    fn say(&self, word: Word) {
-        // The task ends with us, not before.
-        let _ = self.words.send(word);
+    fn send(&self, command: SyncCommand) {
+        // The task ends only with this value.
+        let _ = self.commands.send(command);
     }
 
     fn tick(&self) -> Timestamp {

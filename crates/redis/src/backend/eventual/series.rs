@@ -1,4 +1,4 @@
-//! The windows of one length, or of one calendar: what this node has counted in the last two of them, and what it heard of the others.
+//! A series of equal windows: own counts of the last two, and the peers' counts as last pulled.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use sluicegate_rules::limit::LimitConfig;
 
 use crate::sync::{SeriesCounts, WindowCounts};
 
-/// How many windows of the others are remembered: around an edge, some are ahead of us.
-const HEARD: usize = 3;
+/// Windows of peers that are stored: near an edge some peers are ahead.
+const PEER_WINDOWS: usize = 3;
 
-/// Windows one after the other, and the counts of the last two.
+/// Consecutive windows and the counts of the last two.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) name: Arc<str>,
     windows: Windows,
-    /// Whether what was counted in the window before matters.
-    pub(super) slides: bool,
+    /// Whether the previous window matters.
+    pub(super) is_sliding: bool,
     end: Timestamp,
     current: WindowCounts,
     previous: WindowCounts,
-    /// What all others have admitted and not given back, by the start of the window; the latest first.
-    others: [(Timestamp, i64); HEARD],
+    /// Net admissions of all peers by start of the window, latest first.
+    others: [(Timestamp, i64); PEER_WINDOWS],
 }
 
-/// Where windows begin.
+/// Boundaries of the windows.
 #[derive(Debug, Clone, Copy)]
 enum Windows {
-    /// On multiples of this length.
+    /// Multiples of a length.
     Clock(Span),
-    /// Where the calendar says that the limit at this place follows.
+    /// The calendar of the limit with this index.
     Calendar(usize),
 }
 
 impl Series {
-    /// Whether a limit can be counted like this.
-    pub(super) fn serves(limit: &LimitConfig) -> bool {
+    /// Whether a limit can be counted in a series.
+    pub(super) fn supports(limit: &LimitConfig) -> bool {
         limit.is_calendar()
             || match limit.at(Timestamp::EPOCH) {
                 Limit::FixedWindow(window) => window.align() == Align::Clock,
@@ -47,50 +47,50 @@ impl Series {
             }
     }
 
-    /// What the limit at a place counts in; `None` for one that counts nothing.
-    pub(super) fn of(limit: &LimitConfig, place: usize) -> Option<Self> {
-        let (name, windows, slides) = match limit.followed_calendar() {
+    /// The series of a limit; `None` for one that counts nothing.
+    pub(super) fn new(limit: &LimitConfig, index: usize) -> Option<Self> {
+        let (name, windows, is_sliding) = match limit.followed_calendar() {
             Some(calendar) => {
                 let name = format!("{}/{}", calendar.zone_name(), calendar.unit().name());
-                (name, Windows::Calendar(place), false)
+                (name, Windows::Calendar(index), false)
             }
             None => {
-                let (length, slides) = match limit.at(Timestamp::EPOCH) {
+                let (length, is_sliding) = match limit.at(Timestamp::EPOCH) {
                     Limit::FixedWindow(window) => (window.rate().period(), false),
                     Limit::SlidingWindow(window) => (window.rate().period(), true),
                     _ => return None,
                 };
-                (length.as_micros().to_string(), Windows::Clock(length), slides)
+                (length.as_micros().to_string(), Windows::Clock(length), is_sliding)
             }
         };
         Some(Self {
             name: name.into(),
             windows,
-            slides,
+            is_sliding,
             end: Timestamp::EPOCH,
             current: WindowCounts::default(),
             previous: WindowCounts::default(),
-            others: [(Timestamp::EPOCH, 0); HEARD],
+            others: [(Timestamp::EPOCH, 0); PEER_WINDOWS],
         })
     }
 
-    /// Goes on to the window that holds `now`.
+    /// Advances to the window that contains `now`.
     #[inline]
-    pub(super) fn roll(&mut self, limits: &[LimitConfig], now: Timestamp) {
+    pub(super) fn advance(&mut self, limits: &[LimitConfig], now: Timestamp) {
         if self.current.start <= now && now < self.end {
             return;
         }
-        self.roll_on(limits, now);
+        self.advance_slow(limits, now);
     }
 
     #[cold]
-    fn roll_on(&mut self, limits: &[LimitConfig], now: Timestamp) {
+    fn advance_slow(&mut self, limits: &[LimitConfig], now: Timestamp) {
         if now < self.current.start {
-            // A small step back is waited out. After a large one nothing that was counted has a place.
+            // A small step back is waited out; after a large one no count has a window.
             if self.current.start.since(now) <= self.length().max(CLOCK_SLACK) {
                 return;
             }
-            self.forget();
+            self.clear();
         }
         let (start, end) = self.window_at(limits, now);
         let before = match self.windows {
@@ -113,8 +113,8 @@ impl Series {
                 let start = now.before(Span::from_micros(into));
                 (start, start.after(length))
             }
-            Windows::Calendar(place) => {
-                let window = limits.get(place).and_then(|limit| limit.window_at(now));
+            Windows::Calendar(index) => {
+                let window = limits.get(index).and_then(|limit| limit.window_at(now));
                 window.unwrap_or((now, now.after(Span::from_secs(1))))
             }
         }
@@ -124,116 +124,116 @@ impl Series {
         self.end.since(self.current.start)
     }
 
-    /// When the current window began.
+    /// Start of the current window.
     #[inline]
     pub(super) const fn start(&self) -> Timestamp {
         self.current.start
     }
 
-    /// When the window before it began.
-    pub(super) const fn start_before(&self) -> Timestamp {
+    /// Start of the previous window.
+    pub(super) const fn previous_start(&self) -> Timestamp {
         self.previous.start
     }
 
-    /// From when on nothing of this is of use.
-    pub(super) fn over(&self) -> Timestamp {
+    /// Time from which no count matters.
+    pub(super) fn expires_at(&self) -> Timestamp {
         self.end.after(self.length())
     }
 
-    /// What everybody has used of the current window, as far as is known.
+    /// Known total of all nodes in the current window.
     #[inline]
     pub(super) fn used(&self) -> u64 {
-        self.used_of(&self.current)
+        self.total_of(&self.current)
     }
 
-    /// The same of the window before.
+    /// The same for the previous window.
     #[inline]
-    pub(super) fn used_before(&self) -> u64 {
-        self.used_of(&self.previous)
+    pub(super) fn previous_used(&self) -> u64 {
+        self.total_of(&self.previous)
     }
 
     #[inline]
-    fn used_of(&self, window: &WindowCounts) -> u64 {
-        let heard = self.others.iter().find(|(start, _)| *start == window.start);
+    fn total_of(&self, window: &WindowCounts) -> u64 {
+        let peers = self.others.iter().find(|(start, _)| *start == window.start);
         // Each is at most 2^53.
         let own = window.admitted as i64 - window.refunded as i64;
-        let all = own + heard.map_or(0, |(_, net)| *net);
+        let all = own + peers.map_or(0, |(_, net)| *net);
         u64::try_from(all).unwrap_or(0).min(EXACT_MAX)
     }
 
-    /// What this node has used of the current window.
+    /// Own net count in the current window.
     pub(super) const fn own(&self) -> u64 {
         self.current.admitted.saturating_sub(self.current.refunded)
     }
 
-    /// Counts what was admitted.
+    /// Counts an admission.
     #[inline]
     pub(super) fn charge(&mut self, cost: u64) {
         let admitted = &mut self.current.admitted;
         *admitted = admitted.saturating_add(cost).min(EXACT_MAX);
     }
 
-    /// Gives back so much: of this window as far as it goes, the rest of the one before. Whether that was anything.
-    pub(super) fn give(&mut self, amount: u64) -> bool {
+    /// Refunds from the current window first, then from the previous. Returns whether anything was.
+    pub(super) fn refund(&mut self, amount: u64) -> bool {
         let now = amount.min(self.used());
-        let before = (amount - now).min(self.used_before());
+        let before = (amount - now).min(self.previous_used());
         let more = |given: &mut u64, by: u64| *given = given.saturating_add(by).min(EXACT_MAX);
         more(&mut self.current.refunded, now);
         more(&mut self.previous.refunded, before);
         now > 0 || before > 0
     }
 
-    /// Begins at nothing, in the same windows.
-    pub(super) fn forget(&mut self) {
+    /// Clears all counts.
+    pub(super) fn clear(&mut self) {
         let begun =
             |window: WindowCounts| WindowCounts { start: window.start, ..WindowCounts::default() };
         (self.current, self.previous) = (begun(self.current), begun(self.previous));
-        self.others = [(Timestamp::EPOCH, 0); HEARD];
+        self.others = [(Timestamp::EPOCH, 0); PEER_WINDOWS];
     }
 
-    /// Goes on where this node stood when it last told.
-    pub(super) fn adopt(&mut self, limits: &[LimitConfig], own: &SeriesCounts) {
+    /// Restores the counts that this node pushed before a restart.
+    pub(super) fn restore(&mut self, limits: &[LimitConfig], own: &SeriesCounts) {
         let (start, end) = self.window_at(limits, own.current.start);
         if start == own.current.start {
             (self.current, self.previous, self.end) = (own.current, own.previous, end);
         }
     }
 
-    /// The same of limits that were replaced by others.
-    pub(super) fn go_on(&mut self, old: Self) {
+    /// Continues the counts of a series with the same windows.
+    pub(super) fn carry_over(&mut self, old: Self) {
         let Self { end, current, previous, others, .. } = old;
         (self.end, self.current, self.previous, self.others) = (end, current, previous, others);
     }
 
-    /// What the others have in a window. How much more that is than was known.
-    pub(super) fn hear(&mut self, start: Timestamp, net: i64) -> u64 {
+    /// Replaces the peers' count of a window. Returns its increase.
+    pub(super) fn merge_peers(&mut self, start: Timestamp, net: i64) -> u64 {
         if let Some((_, known)) = self.others.iter_mut().find(|(at, _)| *at == start) {
             return u64::try_from(net - std::mem::replace(known, net)).unwrap_or(0);
         }
-        let place = self.others.iter().position(|(at, _)| *at < start);
-        let Some(place) = place else { return 0 };
-        self.others[place..].rotate_right(1);
-        self.others[place] = (start, net);
+        let index = self.others.iter().position(|(at, _)| *at < start);
+        let Some(index) = index else { return 0 };
+        self.others[index..].rotate_right(1);
+        self.others[index] = (start, net);
         u64::try_from(net).unwrap_or(0)
     }
 
-    /// What this node has counted.
-    pub(super) fn counted(&self) -> SeriesCounts {
+    /// Own counts.
+    pub(super) fn counts(&self) -> SeriesCounts {
         let Self { name, current, previous, .. } = self;
-        let (name, over) = (name.clone(), self.over());
+        let (name, over) = (name.clone(), self.expires_at());
         SeriesCounts { name, over, current: *current, previous: *previous }
     }
 
-    /// Whether that is anything.
-    pub(super) fn has_counted(&self) -> bool {
+    /// Whether there are own counts.
+    pub(super) fn has_counts(&self) -> bool {
         let is_any = |window: &WindowCounts| window.admitted > 0 || window.refunded > 0;
         is_any(&self.current) || is_any(&self.previous)
     }
 
-    /// That it has counted nothing, and for how long that is of use.
-    pub(super) fn nothing(&self) -> SeriesCounts {
+    /// Zero counts, for a reset.
+    pub(super) fn zero_counts(&self) -> SeriesCounts {
         let current = WindowCounts { start: self.current.start, ..WindowCounts::default() };
         let previous = WindowCounts::default();
-        SeriesCounts { name: self.name.clone(), over: self.over(), current, previous }
+        SeriesCounts { name: self.name.clone(), over: self.expires_at(), current, previous }
     }
 }

@@ -1,99 +1,93 @@
-//! The identities that this node decides by itself, by their hashes.
+//! Table of replicas, by the hash of the identity.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use sluicegate_core::time::{Span, Timestamp};
 
-use super::book::Book;
+use super::key_replica::KeyReplica;
 use crate::backend::LevelCounters;
 use crate::backend::levels::{add, subtract};
+use crate::backend::local::BuildPrehashed;
 
-/// The most that are remembered.
-const KNOWN_MAX: usize = 100_000;
-/// How many more there may be, each forgotten as soon as the others have heard of it.
-const GUESTS_MAX: usize = 10_000;
-/// Who is asked for is told and heard of by itself for two intervals, and at least for so long: however short they are, it does not come and go.
+/// Largest number of entries.
+const ENTRIES_MAX: usize = 100_000;
+/// Overflow entries beyond that, each removed as soon as its counts are pushed.
+const OVERFLOW_MAX: usize = 10_000;
+/// Shortest time for which an entry is synced after its last hit; otherwise two intervals.
 const SYNCED_MIN: Span = Span::from_millis(100);
-/// Parts of the table, each under a lock of its own.
+/// Shards, each with a lock.
 pub(super) const SHARDS: usize = 64;
 
-/// All of them.
+/// The replicas of this node.
 #[derive(Debug)]
-pub(super) struct Table {
-    shards: Box<[Mutex<HashMap<u64, Entry, Hashed>>]>,
+pub(super) struct ReplicaTable {
+    shards: Box<[Mutex<HashMap<u64, Entry, BuildPrehashed>>]>,
     len: AtomicUsize,
     serials: AtomicU64,
-    known_max: usize,
+    entries_max: usize,
 }
 
-/// One of them.
+/// An entry.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) name: Name,
+    pub(super) id: EntryId,
     identity: Box<[u8]>,
     pub(super) key: Arc<[u8]>,
-    pub(super) book: Book,
+    pub(super) replica: KeyReplica,
     pub(super) counters: Arc<LevelCounters>,
     pub(super) interval: Span,
-    /// When it was last asked for.
-    pub(super) asked: Timestamp,
-    /// Whether it is told and heard of by itself.
+    /// Tick of the last access.
+    pub(super) accessed: Timestamp,
+    /// Whether it is synced periodically.
     pub(super) is_synced: bool,
-    /// Whether a call that is under way has it with it.
-    pub(super) is_under_way: bool,
-    is_guest: bool,
+    /// Whether a call in flight contains it.
+    pub(super) is_in_flight: bool,
+    is_overflow: bool,
 }
 
-/// Which entry: the slot that it can be asked in, when it came, and where it is found.
+/// Identifies an entry: Cluster slot, order of insertion, hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(super) struct EntryId {
     pub(super) slot: Option<u16>,
     pub(super) serial: u64,
     hash: u64,
 }
 
-/// How an entry is told of.
+/// How an entry is synced.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stays {
+pub(super) struct SyncSchedule {
     pub(super) interval: Span,
-    pub(super) is_under_way: bool,
+    pub(super) is_in_flight: bool,
 }
 
-/// Who comes new.
-pub(super) struct Newcomer<'a> {
+/// An entry to be inserted.
+pub(super) struct NewEntry<'a> {
     pub(super) identity: &'a [u8],
     pub(super) hash: u64,
     pub(super) slot: Option<u16>,
     pub(super) key: Arc<[u8]>,
-    pub(super) book: Book,
+    pub(super) replica: KeyReplica,
     pub(super) counters: &'a Arc<LevelCounters>,
     pub(super) interval: Span,
     pub(super) tick: Timestamp,
 }
 
-/// What is a hash already.
-#[derive(Debug, Default)]
-pub(super) struct Same(u64);
+// === impl ReplicaTable ===
 
-type Hashed = BuildHasherDefault<Same>;
-
-// === impl Table ===
-
-impl Table {
+impl ReplicaTable {
     pub(super) fn new() -> Self {
-        Self::of(KNOWN_MAX)
+        Self::with_max(ENTRIES_MAX)
     }
 
-    pub(super) fn of(known_max: usize) -> Self {
+    pub(super) fn with_max(entries_max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             len: AtomicUsize::new(0),
             serials: AtomicU64::new(0),
-            known_max,
+            entries_max,
         }
     }
 
@@ -102,7 +96,7 @@ impl Table {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// What is known of an identity, if anything is.
+    /// Accesses the entry of an identity.
     #[inline]
     pub(super) fn find<R>(
         &self,
@@ -111,96 +105,97 @@ impl Table {
         act: impl FnOnce(&mut Entry) -> R,
     ) -> Option<R> {
         let mut shard = self.shard(hash).lock();
-        // Two identities of one hash do not happen; the second is asked for each time.
+        // On a hash collision only the first identity has an entry.
         shard.get_mut(&hash).filter(|entry| *entry.identity == *identity).map(act)
     }
 
-    /// The entry of this name, if it is still there.
-    pub(super) fn with<R>(&self, name: Name, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
-        let mut shard = self.shard(name.hash).lock();
-        shard.get_mut(&name.hash).filter(|entry| entry.name == name).map(act)
+    /// Accesses an entry by id, if it still exists.
+    pub(super) fn with<R>(&self, id: EntryId, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        let mut shard = self.shard(id.hash).lock();
+        shard.get_mut(&id.hash).filter(|entry| entry.id == id).map(act)
     }
 
-    /// Takes up an identity; `None` if there is no room, or another one of the same hash.
-    pub(super) fn take_up(&self, new: Newcomer<'_>) -> Option<Name> {
+    /// Inserts an entry; `None` if the table is full, or on a hash collision.
+    pub(super) fn insert(&self, new: NewEntry<'_>) -> Option<EntryId> {
         let mut shard = self.shard(new.hash).lock();
         if let Some(entry) = shard.get(&new.hash) {
-            // Somebody else was faster.
-            return (*entry.identity == *new.identity).then_some(entry.name);
+            // Another thread was faster.
+            return (*entry.identity == *new.identity).then_some(entry.id);
         }
         let len = self.len.load(Ordering::Relaxed);
-        if len >= self.known_max + GUESTS_MAX.min(self.known_max) {
+        if len >= self.entries_max + OVERFLOW_MAX.min(self.entries_max) {
             return None;
         }
         self.len.fetch_add(1, Ordering::Relaxed);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let name = Name { slot: new.slot, serial, hash: new.hash };
+        let id = EntryId { slot: new.slot, serial, hash: new.hash };
         let entry = Entry {
-            name,
+            id,
             identity: new.identity.into(),
             key: new.key,
-            book: new.book,
+            replica: new.replica,
             counters: new.counters.clone(),
             interval: new.interval,
-            asked: new.tick,
+            accessed: new.tick,
             is_synced: false,
-            is_under_way: false,
-            is_guest: len >= self.known_max,
+            is_in_flight: false,
+            is_overflow: len >= self.entries_max,
         };
         shard.insert(new.hash, entry);
-        Some(name)
+        Some(id)
     }
 
-    /// How an entry goes on being told of by itself. `None` if it does not: nobody asks for it any more, and the others have heard everything. A guest goes then.
-    pub(super) fn stays(&self, name: Name, tick: Timestamp) -> Option<Stays> {
-        let mut shard = self.shard(name.hash).lock();
-        let entry = shard.get_mut(&name.hash).filter(|entry| entry.name == name)?;
-        if entry.wants_sync(tick) {
-            let Entry { interval, is_under_way, .. } = *entry;
-            return Some(Stays { interval, is_under_way });
+    /// How an entry is synced further; `None` if it is idle and pushed. An overflow entry is
+    /// removed then.
+    pub(super) fn sync_schedule(&self, id: EntryId, tick: Timestamp) -> Option<SyncSchedule> {
+        let mut shard = self.shard(id.hash).lock();
+        let entry = shard.get_mut(&id.hash).filter(|entry| entry.id == id)?;
+        if entry.needs_sync(tick) {
+            let Entry { interval, is_in_flight, .. } = *entry;
+            return Some(SyncSchedule { interval, is_in_flight });
         }
         entry.set_synced(false);
-        if entry.is_guest && !entry.is_under_way {
-            shard.remove(&name.hash);
+        if entry.is_overflow && !entry.is_in_flight {
+            shard.remove(&id.hash);
             self.len.fetch_sub(1, Ordering::Relaxed);
         }
         None
     }
 
-    /// Forgets everybody of a shard of whom nothing is of use any more.
+    /// Removes the expired entries of a shard.
     pub(super) fn sweep(&self, shard: usize, tick: Timestamp) {
         let mut shard = self.shards[shard % SHARDS].lock();
         let before = shard.len();
-        let is_idle = |entry: &Entry| !entry.is_synced && !entry.is_under_way;
-        shard.retain(|_, entry| !is_idle(entry) || !entry.is_forgotten(tick));
+        let is_idle = |entry: &Entry| !entry.is_synced && !entry.is_in_flight;
+        shard.retain(|_, entry| !is_idle(entry) || !entry.is_removable(tick));
         self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
     }
 
-    /// All of whom the others have not heard everything, in the order in which they came.
-    pub(super) fn untold(&self, tick: Timestamp) -> Vec<Name> {
-        let mut untold = Vec::new();
+    /// Entries with unpushed counts, in order of insertion.
+    pub(super) fn unpushed(&self, tick: Timestamp) -> Vec<EntryId> {
+        let mut unpushed = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let is_untold = |entry: &&Entry| entry.book.is_untold(tick);
-            untold.extend(shard.values().filter(is_untold).map(|entry| entry.name));
+            let has_unpushed = |entry: &&Entry| entry.replica.has_unpushed(tick);
+            unpushed.extend(shard.values().filter(has_unpushed).map(|entry| entry.id));
         }
-        untold.sort_unstable();
-        untold
+        unpushed.sort_unstable();
+        unpushed
     }
 
-    /// Everybody, in the order in which they came.
-    pub(super) fn all(&self) -> Vec<Name> {
-        let names = |shard: &Mutex<HashMap<u64, Entry, Hashed>>| {
-            shard.lock().values().map(|entry| entry.name).collect::<Vec<_>>()
+    /// All entries, in order of insertion.
+    pub(super) fn ids(&self) -> Vec<EntryId> {
+        let ids = |shard: &Mutex<HashMap<u64, Entry, BuildPrehashed>>| {
+            shard.lock().values().map(|entry| entry.id).collect::<Vec<_>>()
         };
-        let mut all: Vec<Name> = self.shards.iter().flat_map(names).collect();
+        let mut all: Vec<EntryId> = self.shards.iter().flat_map(ids).collect();
         all.sort_unstable();
         all
     }
 
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<HashMap<u64, Entry, Hashed>> {
-        // The map goes by the lowest and the highest bits.
+    fn shard(&self, hash: u64) -> &Mutex<HashMap<u64, Entry, BuildPrehashed>> {
+        // The map uses the lowest and the highest bits.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 }
@@ -208,15 +203,10 @@ impl Table {
 // === impl Entry ===
 
 impl Entry {
-    /// It was asked for, on these terms.
+    /// Records an access.
     #[inline]
-    pub(super) fn is_asked(
-        &mut self,
-        counters: &Arc<LevelCounters>,
-        interval: Span,
-        tick: Timestamp,
-    ) {
-        self.asked = self.asked.max(tick);
+    pub(super) fn touch(&mut self, counters: &Arc<LevelCounters>, interval: Span, tick: Timestamp) {
+        self.accessed = self.accessed.max(tick);
         self.interval = interval;
         if !Arc::ptr_eq(&self.counters, counters) {
             let was_synced = self.is_synced;
@@ -226,10 +216,10 @@ impl Entry {
         }
     }
 
-    /// Whether it is to be told and heard of by itself: it was asked for lately, or something is untold.
-    pub(super) fn wants_sync(&self, tick: Timestamp) -> bool {
-        let lately = Span::from_micros(self.interval.as_micros().saturating_mul(2));
-        tick.since(self.asked) <= lately.max(SYNCED_MIN) || self.book.is_untold(tick)
+    /// Whether it is to be synced: accessed recently, or with unpushed counts.
+    pub(super) fn needs_sync(&self, tick: Timestamp) -> bool {
+        let recent = Span::from_micros(self.interval.as_micros().saturating_mul(2));
+        tick.since(self.accessed) <= recent.max(SYNCED_MIN) || self.replica.has_unpushed(tick)
     }
 
     pub(super) fn set_synced(&mut self, is_synced: bool) {
@@ -242,33 +232,16 @@ impl Entry {
     }
 
     /// Whether nothing is lost with it.
-    fn is_forgotten(&self, tick: Timestamp) -> bool {
-        !self.wants_sync(tick) && self.book.is_over(tick)
+    fn is_removable(&self, tick: Timestamp) -> bool {
+        !self.needs_sync(tick) && self.replica.is_expired(tick)
     }
 }
 
-// === impl Name ===
+// === impl EntryId ===
 
-impl Name {
-    /// None of this slot comes before.
+impl EntryId {
+    /// Sorts before all ids of a slot.
     pub(super) const fn first_of(slot: Option<u16>) -> Self {
         Self { slot, serial: 0, hash: 0 }
-    }
-}
-
-// === impl Same ===
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // Only hashes are hashed.
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }

@@ -1,6 +1,6 @@
 //! Leases: quota that a node acquires ahead for identities that it often decides.
 //!
-//! A frequent identity (`sketch`, a count-min sketch) is promoted to a lease (`lease`). Hits that
+//! A frequent identity (`count_min_sketch`) is promoted to a lease (`lease`). Hits that
 //! the lease covers are decided in memory; all others go to the store. Background tasks
 //! (`acquire`) acquire, renew, release and re-assert leases in batches.
 //!
@@ -9,9 +9,9 @@
 //! reply was as late as possible. The quota of a node that crashes is lost until it expires.
 
 mod acquire;
+mod count_min_sketch;
 mod demand;
 mod lease;
-mod sketch;
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +34,8 @@ use super::levels::{add, subtract};
 use super::local::{BuildPrehashed, Local, LocalStep};
 use crate::Store;
 use crate::script::{LeaseRequest, ScriptRule};
+use count_min_sketch::CountMinSketch;
 use lease::{Lease, LeaseCall, LeaseDecision, Serials};
-use sketch::CountMinSketch;
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};

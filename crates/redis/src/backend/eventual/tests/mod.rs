@@ -1,11 +1,11 @@
 //! A node that is alone is the core; several are each other's, whatever becomes of what they tell.
 
-mod alone;
 mod cluster;
+mod convergence;
 mod end_to_end;
-mod knowing;
-mod several;
-mod trouble;
+mod failures;
+mod freshness;
+mod single_node;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 use super::Eventual;
-use super::table::Table;
+use super::table::ReplicaTable;
 use crate::backend::LevelCounters;
 use crate::backend::local::{Local, LocalStep};
 use crate::{Address, Link, LinkOptions, Store, StoreOptions};
@@ -37,9 +37,9 @@ use sluicegate::clock::TimeSource;
 
 /// The same cases every time, unless others are asked for: a failure belongs to a change.
 fn config(cases: u32) -> Config {
-    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let is_set = std::env::var_os("PROPTEST_CASES").is_some();
     let fixed = Config { cases, rng_seed: RngSeed::Fixed(1), ..Config::default() };
-    let config = if asked { Config::default() } else { fixed };
+    let config = if is_set { Config::default() } else { fixed };
     Config { failure_persistence: None, ..config }
 }
 
@@ -70,11 +70,11 @@ struct Peer {
 
 impl Peer {
     fn new(url: &str, rule: &Arc<Rule>, interval: Span) -> Self {
-        Self::of(url, rule, interval, Table::new())
+        Self::of(url, rule, interval, ReplicaTable::new())
     }
 
-    fn of(url: &str, rule: &Arc<Rule>, interval: Span, table: Table) -> Self {
-        let eventual = Eventual::with(&store(url, None, None), TimeSource::default(), table);
+    fn of(url: &str, rule: &Arc<Rule>, interval: Span, table: ReplicaTable) -> Self {
+        let eventual = Eventual::with_table(&store(url, None, None), TimeSource::default(), table);
         let (rule, counters) = (rule.clone(), Arc::default());
         Self { eventual, rule, counters, no: a_number(), interval }
     }
@@ -107,7 +107,7 @@ impl Peer {
         self.decide(identity, cost).await.0.is_allowed()
     }
 
-    /// Tells what it has counted, and hears of the others.
+    /// Tells what it has counted, and merge of the others.
     async fn pull(&self, identity: &str) {
         self.eventual.pull(&self.step(identity, 1), self.interval).await.unwrap();
     }

@@ -1,5 +1,6 @@
-//! Three nodes and a store, each by its own clock, with messages that are late, lost or doubled. What a node says is compared with what a
-//! naive ledger says of what it can know; and when everything was heard, everybody knows everything, once.
+//! Three nodes and a store, each with its own clock, and messages that are late, lost or repeated.
+//! Each decision is compared with a naive ledger of what the node can know; after all messages have
+//! arrived, every node knows every count, once.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use sluicegate_testkit::redis::Single;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::backend::eventual::book::{Book, Telling};
+use crate::backend::eventual::key_replica::{KeyReplica, SyncPayload};
 use crate::sync::{SyncReply, SyncRequest};
 use sluicegate::clock::ManualClock;
 
@@ -32,8 +33,8 @@ enum Turn {
         node: usize,
         cost: u64,
     },
-    /// A node tells what it has counted: on its way from now on.
-    Tell {
+    /// A node sync_payload what it has counted: on its way from now on.
+    Push {
         node: usize,
     },
     /// Something that is on its way arrives, and may do so again.
@@ -57,7 +58,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => (0_u64..15_000_000).prop_map(Turn::Pass),
         12 => (node(), 1_u64..5).prop_map(|(node, cost)| Turn::Hit { node, cost }),
         1 => (node(), 1_u64..5).prop_map(|(node, cost)| Turn::Refund { node, cost }),
-        4 => node().prop_map(|node| Turn::Tell { node }),
+        4 => node().prop_map(|node| Turn::Push { node }),
         8 => (any::<usize>(), prop::bool::weighted(0.2))
             .prop_map(|(which, again)| Turn::Arrive { which, again }),
         1 => any::<usize>().prop_map(|which| Turn::Lose { which }),
@@ -72,13 +73,13 @@ type Counts = BTreeMap<(u64, u64), (u64, u64)>;
 #[derive(Debug, Clone)]
 enum Message {
     Push { name: usize, push: SyncRequest, version: u64, sent: Timestamp },
-    Answer { name: usize, heard: SyncReply, version: u64, sent: Timestamp, knows: Counts },
+    Answer { name: usize, reply: SyncReply, version: u64, sent: Timestamp, knows: Counts },
 }
 
 struct Node {
     /// Which store handle, hence which name: a new one for each life.
     name: usize,
-    book: Book,
+    replica: KeyReplica,
     /// Its clock is so far behind.
     behind: u64,
     /// What it was told of the others last, and when.
@@ -95,9 +96,9 @@ struct World<'a> {
     counted: Vec<Counts>,
     arrived: Vec<Counts>,
     nodes: Vec<Node>,
-    on_the_way: Vec<Message>,
+    in_transit: Vec<Message>,
     /// The most that a window was above its limit.
-    most_over: i64,
+    max_excess: i64,
 }
 
 impl World<'_> {
@@ -119,24 +120,24 @@ impl World<'_> {
             Turn::Pass(us) => self.pass(us),
             Turn::Hit { node, cost } => self.hit(node, cost)?,
             Turn::Refund { node, cost } => self.refund(node, cost),
-            Turn::Tell { node } => self.tell(node),
-            Turn::Arrive { which, again } if !self.on_the_way.is_empty() => {
-                let which = which % self.on_the_way.len();
-                let message = self.on_the_way[which].clone();
+            Turn::Push { node } => self.push(node),
+            Turn::Arrive { which, again } if !self.in_transit.is_empty() => {
+                let which = which % self.in_transit.len();
+                let message = self.in_transit[which].clone();
                 if !again {
-                    self.on_the_way.remove(which);
+                    self.in_transit.remove(which);
                 }
                 self.arrive(message);
             }
-            Turn::Lose { which } if !self.on_the_way.is_empty() => {
-                self.on_the_way.remove(which % self.on_the_way.len());
+            Turn::Lose { which } if !self.in_transit.is_empty() => {
+                self.in_transit.remove(which % self.in_transit.len());
             }
             Turn::Restart { node } if self.counted.len() < self.stores.len() => {
                 let name = self.counted.len();
                 self.counted.push(Counts::new());
                 self.arrived.push(Counts::new());
-                let (book, behind) = (Book::new(&self.rule), self.nodes[node].behind);
-                self.nodes[node] = Node { name, book, behind, knows: Default::default() };
+                let (replica, behind) = (KeyReplica::new(&self.rule), self.nodes[node].behind);
+                self.nodes[node] = Node { name, replica, behind, knows: Default::default() };
             }
             _ => {}
         }
@@ -145,16 +146,16 @@ impl World<'_> {
 
     fn hit(&mut self, node: usize, cost: u64) -> TestCaseResult {
         let tick = self.tick(node);
-        let said = match self.nodes[node].book.hit(&self.rule, cost, INTERVAL, tick) {
-            Some(said) => said,
+        let verdict = match self.nodes[node].replica.hit(&self.rule, cost, INTERVAL, tick) {
+            Some(verdict) => verdict,
             None => {
                 self.sync(node);
                 let tick = self.tick(node);
-                self.nodes[node].book.hit(&self.rule, cost, INTERVAL, tick).unwrap()
+                self.nodes[node].replica.hit(&self.rule, cost, INTERVAL, tick).unwrap()
             }
         };
-        let Node { name, book, knows, .. } = &self.nodes[node];
-        let now = book.moment().as_micros();
+        let Node { name, replica, knows, .. } = &self.nodes[node];
+        let now = replica.moment().as_micros();
         let known = |length: u64, back: u64| {
             let start = (now - now % length) - back * length;
             let own = net(&self.counted[*name], (length, start));
@@ -164,7 +165,15 @@ impl World<'_> {
         let overlap = WINDOW - now % WINDOW;
         let estimate = known(WINDOW, 0) + known(WINDOW, 1) * overlap / WINDOW;
         fits &= estimate + cost <= SLIDING;
-        prop_assert_eq!(said.is_allowed(), fits, "{} of {} at {}: {:?}", cost, node, now, said);
+        prop_assert_eq!(
+            verdict.is_allowed(),
+            fits,
+            "{} of {} at {}: {:?}",
+            cost,
+            node,
+            now,
+            verdict
+        );
         if fits {
             let name = *name;
             for (length, most) in LIMITS {
@@ -175,7 +184,7 @@ impl World<'_> {
                 let own = net(&self.counted[name], at);
                 let unknown = all - own - net(&self.nodes[node].knows.1, at);
                 prop_assert!(all <= most as i64 + unknown.max(0));
-                self.most_over = self.most_over.max(all - most as i64);
+                self.max_excess = self.max_excess.max(all - most as i64);
             }
         }
         Ok(())
@@ -183,9 +192,9 @@ impl World<'_> {
 
     fn refund(&mut self, node: usize, cost: u64) {
         let tick = self.tick(node);
-        let Some(_) = self.nodes[node].book.refund(&self.rule, cost, tick) else { return };
-        let Node { name, book, knows, .. } = &self.nodes[node];
-        let now = book.moment().as_micros();
+        let Some(_) = self.nodes[node].replica.refund(&self.rule, cost, tick) else { return };
+        let Node { name, replica, knows, .. } = &self.nodes[node];
+        let now = replica.moment().as_micros();
         for (length, _) in LIMITS {
             let mut left = cost;
             for back in 0..2 {
@@ -200,14 +209,15 @@ impl World<'_> {
         }
     }
 
-    fn tell(&mut self, node: usize) {
+    fn push(&mut self, node: usize) {
         let message = self.message(node);
-        self.on_the_way.push(message);
+        self.in_transit.push(message);
     }
 
     fn message(&mut self, node: usize) -> Message {
         let sent = self.tick(node);
-        let Telling { op, epoch, counted, version } = self.nodes[node].book.tells(sent);
+        let SyncPayload { op, epoch, counted, version } =
+            self.nodes[node].replica.sync_payload(sent);
         let push = SyncRequest { key: self.key.clone(), op, epoch, counted };
         Message::Push { name: self.nodes[node].name, push, version, sent }
     }
@@ -216,7 +226,7 @@ impl World<'_> {
     fn sync(&mut self, node: usize) {
         let message = self.message(node);
         self.arrive(message);
-        let answer = self.on_the_way.pop().unwrap();
+        let answer = self.in_transit.pop().unwrap();
         self.arrive(answer);
     }
 
@@ -226,8 +236,8 @@ impl World<'_> {
         match message {
             Message::Push { name, push, version, sent } => {
                 let store = &self.stores[name];
-                let heard = self.runtime.block_on(store.sync(std::slice::from_ref(&push)));
-                let heard = heard.unwrap().remove(0);
+                let reply = self.runtime.block_on(store.sync(std::slice::from_ref(&push)));
+                let reply = reply.unwrap().remove(0);
                 for counted in &push.counted {
                     let length = counted.name.parse().unwrap();
                     for window in [counted.current, counted.previous] {
@@ -238,24 +248,24 @@ impl World<'_> {
                 }
                 let others = (0..).zip(&self.arrived).filter(|(other, _)| *other != name);
                 let knows = sum(others.map(|(_, counts)| counts));
-                self.on_the_way.push(Message::Answer { name, heard, version, sent, knows });
+                self.in_transit.push(Message::Answer { name, reply, version, sent, knows });
             }
-            Message::Answer { name, heard, version, sent, knows } => {
+            Message::Answer { name, reply, version, sent, knows } => {
                 let node = self.nodes.iter().position(|node| node.name == name);
                 let Some(node) = node else { return };
                 let tick = self.tick(node);
                 let node = &mut self.nodes[node];
-                node.book.hears(&heard, version, (sent, tick));
-                if heard.at.as_micros() >= node.knows.0 {
-                    node.knows = (heard.at.as_micros(), knows);
+                node.replica.merge(&reply, version, (sent, tick));
+                if reply.at.as_micros() >= node.knows.0 {
+                    node.knows = (reply.at.as_micros(), knows);
                 }
             }
         }
     }
 
-    /// When everything was heard, everybody knows everything, once.
+    /// When everything was reply, everybody knows everything, once.
     fn settle(&mut self) -> TestCaseResult {
-        self.on_the_way.clear();
+        self.in_transit.clear();
         for node in (0..NODES).chain(0..NODES) {
             self.sync(node);
         }
@@ -269,12 +279,12 @@ impl World<'_> {
         let all = sum(all);
         for node in 0..NODES {
             let tick = self.tick(node);
-            let book = &mut self.nodes[node].book;
-            book.peek(&self.rule, 1, INTERVAL, tick).unwrap();
-            let now = book.moment().as_micros();
+            let replica = &mut self.nodes[node].replica;
+            replica.peek(&self.rule, 1, INTERVAL, tick).unwrap();
+            let now = replica.moment().as_micros();
             for (length, _) in LIMITS {
                 let start = now - now % length;
-                let known = book.used(&length.to_string()).unwrap();
+                let known = replica.used(&length.to_string()).unwrap();
                 let wanted =
                     [start, start - length].map(|at| net(&all, (length, at)).max(0) as u64);
                 prop_assert_eq!([known.0, known.1], wanted, "windows of {} at {}", length, node);
@@ -307,16 +317,16 @@ fn nodes_say_what_a_ledger_of_what_they_can_know_says_and_in_the_end_know_all() 
         (0..8).map(|seed| store(server.url(), Some(seed), Some(Arc::new(clock.clone())))).collect()
     });
     let limits = LIMITS.map(|(length, most)| fixed(most, Span::from_micros(length)));
-    let slides = sliding(SLIDING, Span::from_micros(WINDOW), Rounding::Floor);
-    let rule = rule([&limits[..], &[slides]].concat());
-    let (case, most_over) = (std::cell::Cell::new(0_u64), std::cell::Cell::new(0));
+    let is_sliding = sliding(SLIDING, Span::from_micros(WINDOW), Rounding::Floor);
+    let rule = rule([&limits[..], &[is_sliding]].concat());
+    let (case, max_excess) = (std::cell::Cell::new(0_u64), std::cell::Cell::new(0));
     let turns = prop::collection::vec(turn(), 1..120);
     let behind = prop::collection::vec(0_u64..1_000_000_000_000, NODES);
     let checked = TestRunner::new(config(150)).run(&(behind, turns), |(behind, turns)| {
         case.set(case.get() + 1);
         let node = |(name, behind)| Node {
             name,
-            book: Book::new(&rule),
+            replica: KeyReplica::new(&rule),
             behind,
             knows: Default::default(),
         };
@@ -329,17 +339,17 @@ fn nodes_say_what_a_ledger_of_what_they_can_know_says_and_in_the_end_know_all() 
             counted: vec![Counts::new(); NODES],
             arrived: vec![Counts::new(); NODES],
             nodes: (0..).zip(behind).map(node).collect(),
-            on_the_way: Vec::new(),
-            most_over: 0,
+            in_transit: Vec::new(),
+            max_excess: 0,
         };
         for turn in turns {
             world.take(turn)?;
         }
-        most_over.set(most_over.get().max(world.most_over));
+        max_excess.set(max_excess.get().max(world.max_excess));
         world.settle()
     });
     if let Err(error) = checked {
         panic!("{error}");
     }
-    assert!(most_over.get() > 0, "nodes always knew everything: nothing was tried");
+    assert!(max_excess.get() > 0, "nodes always knew everything: nothing was tried");
 }

@@ -41,7 +41,7 @@ async fn who_has_not_heard_for_two_intervals_asks_and_says_later_what_it_could_n
 async fn more_than_can_be_held_are_guests_and_nothing_of_them_is_lost() {
     let server = Single::start();
     let rule = rule(vec![fixed(10, YEARS)]);
-    let peer = Peer::of(server.url(), &rule, SLOW, Table::of(2));
+    let peer = Peer::of(server.url(), &rule, SLOW, ReplicaTable::with_max(2));
     for name in ["a", "b", "guest", "another"] {
         assert!(peer.allows(name, 2).await, "{name}");
     }
@@ -51,8 +51,8 @@ async fn more_than_can_be_held_are_guests_and_nothing_of_them_is_lost() {
     // As if nobody had asked for a long time.
     let later = peer.eventual.tick().after(Span::from_secs(600));
     let go = || {
-        let names = peer.eventual.table.all().into_iter();
-        names.filter(|name| peer.eventual.table.stays(*name, later).is_none()).count()
+        let ids = peer.eventual.table.ids().into_iter();
+        ids.filter(|name| peer.eventual.table.sync_schedule(*name, later).is_none()).count()
     };
     assert_eq!(go(), 0, "nobody has heard of them");
     peer.eventual.close().await;
@@ -74,8 +74,8 @@ async fn what_is_over_is_forgotten() {
     assert!(peer.allows("alice", 2).await);
     let sweep = |later: u64| {
         let tick = peer.eventual.tick().after(Span::from_secs(later));
-        for name in peer.eventual.table.all() {
-            peer.eventual.table.stays(name, tick);
+        for name in peer.eventual.table.ids() {
+            peer.eventual.table.sync_schedule(name, tick);
         }
         (0..super::super::table::SHARDS).for_each(|shard| peer.eventual.table.sweep(shard, tick));
         peer.eventual.table.len()

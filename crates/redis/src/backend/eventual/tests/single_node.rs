@@ -1,4 +1,4 @@
-//! A node that is alone answers what the core answers, to the last number.
+//! A single node decides exactly as the core does.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -7,7 +7,7 @@ use sluicegate_core::op::Op;
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 
 use super::*;
-use crate::backend::eventual::book::{Book, serves};
+use crate::backend::eventual::key_replica::{KeyReplica, supports};
 use crate::sync::SyncReply;
 
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +65,8 @@ fn a_node_that_is_alone_answers_what_the_core_answers() {
     let checked = TestRunner::new(config(1_000)).run(&input, |(mut now, limits, turns)| {
         let make = || Arc::new(Rule::new(limits.clone(), Mode::Hard).unwrap());
         let mut rule = make();
-        prop_assert!(serves(&rule));
-        let (mut book, mut core, mut epoch) = (Book::new(&rule), Account::default(), 0);
+        prop_assert!(supports(&rule));
+        let (mut replica, mut core, mut epoch) = (KeyReplica::new(&rule), Account::default(), 0);
         for (on, turn) in turns {
             now += on;
             // Any beginning will do.
@@ -74,8 +74,8 @@ fn a_node_that_is_alone_answers_what_the_core_answers() {
             if let Turn::Reset = turn {
                 epoch += 1;
             }
-            let heard = SyncReply { at: at(now), epoch, own: Vec::new(), others: Vec::new() };
-            book.hears(&heard, 0, (tick, tick));
+            let reply = SyncReply { at: at(now), epoch, own: Vec::new(), others: Vec::new() };
+            replica.merge(&reply, 0, (tick, tick));
             let op = match turn {
                 Turn::Hit(cost) => Op::Hit { cost, holder: None },
                 Turn::Peek(cost) => Op::Peek { cost },
@@ -84,19 +84,19 @@ fn a_node_that_is_alone_answers_what_the_core_answers() {
                 Turn::Change => Op::Peek { cost: 1 },
             };
             let plan = rule.plan_at(at(now));
-            let said = core.apply(&plan.steps, op, Moment::at(at(now))).unwrap().verdict;
+            let expected = core.apply(&plan.steps, op, Moment::at(at(now))).unwrap().verdict;
             if let Turn::Change = turn {
                 rule = make();
             }
             let found = match turn {
-                Turn::Hit(cost) => book.hit(&rule, cost, interval, tick),
-                Turn::Peek(cost) => book.peek(&rule, cost, interval, tick),
-                Turn::Refund(cost) => book.refund(&rule, cost, tick),
-                Turn::Reset => book.refund(&rule, 0, tick),
-                Turn::Change => book.peek(&rule, 1, interval, tick),
+                Turn::Hit(cost) => replica.hit(&rule, cost, interval, tick),
+                Turn::Peek(cost) => replica.peek(&rule, cost, interval, tick),
+                Turn::Refund(cost) => replica.refund(&rule, cost, tick),
+                Turn::Reset => replica.refund(&rule, 0, tick),
+                Turn::Change => replica.peek(&rule, 1, interval, tick),
             };
-            prop_assert_eq!(found, Some(said), "{:?} at {}", turn, now);
-            prop_assert_eq!(book.over(), 0);
+            prop_assert_eq!(found, Some(expected), "{:?} at {}", turn, now);
+            prop_assert_eq!(replica.overshoot_bound(), 0);
         }
         Ok(())
     });
@@ -110,8 +110,8 @@ fn what_no_window_holds_is_not_served() {
     let rate = Rate::new(5, Span::from_secs(1)).unwrap();
     let by_first_hit = Limit::FixedWindow(FixedWindow::new(rate, Align::FirstHit));
     let bucket = sluicegate_core::algorithm::token_bucket::TokenBucket::new(rate, 5).unwrap();
-    assert!(!serves(&rule(vec![by_first_hit])));
-    assert!(!serves(&rule(vec![Limit::TokenBucket(bucket)])));
+    assert!(!supports(&rule(vec![by_first_hit])));
+    assert!(!supports(&rule(vec![Limit::TokenBucket(bucket)])));
     let soft = vec![LimitConfig::fixed(None, fixed(5, YEARS))];
-    assert!(!serves(&Rule::new(soft, Mode::Shadow).unwrap()));
+    assert!(!supports(&Rule::new(soft, Mode::Shadow).unwrap()));
 }

@@ -1,4 +1,4 @@
-//! What limits say to what is known: the core says it, of states that are made from the counts of all nodes.
+//! Decisions on the totals of all nodes: the core decides, on states built from the counts.
 
 use sluicegate_core::algorithm::Slot;
 use sluicegate_core::algorithm::periodic::PeriodicState;
@@ -10,82 +10,88 @@ use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
 
 use super::series::Series;
 
-/// Rules of so many limits are decided without the heap.
-const FEW: usize = 4;
+/// Rules of up to this many limits are decided without allocation.
+const INLINE_MAX: usize = 4;
 
-/// What is asked.
+/// What is decided.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asked {
-    /// May it go? It is counted then.
+pub(super) enum Attempt {
+    /// A hit, counted if admitted.
     Hit(u64),
-    /// Might it?
+    /// The same without counting.
     Peek(u64),
 }
 
-/// What all steps say. `of` tells in which series each counts.
+/// Decides all steps. `series_index` holds the series of each.
 #[inline]
 pub(super) fn decide(
     steps: &[EnforcedLimit],
-    of: &[Option<u8>],
+    series_index: &[Option<u8>],
     series: &[Series],
-    asked: Asked,
+    attempt: Attempt,
     now: Timestamp,
 ) -> Verdict {
-    let (cost, counts) = match asked {
-        Asked::Hit(cost) => (cost, cost > 0),
-        Asked::Peek(cost) => (cost, false),
+    let (cost, counts) = match attempt {
+        Attempt::Hit(cost) => (cost, cost > 0),
+        Attempt::Peek(cost) => (cost, false),
     };
-    let found = |place: usize| {
-        let of = of.get(place).copied().flatten();
-        let limit = steps[place].limit();
-        let state = state(limit, of.and_then(|of| series.get(usize::from(of))));
+    let evaluate = |index: usize| {
+        let found = series_index.get(index).copied().flatten();
+        let limit = steps[index].limit();
+        let state = state(limit, found.and_then(|found| series.get(usize::from(found))));
         let outcome = outcome(limit, &state, cost, now);
         (limit, state, outcome)
     };
-    // By far the most rules have one limit.
+    // Most rules have one limit.
     if steps.len() == 1 {
-        let (limit, state, outcome) = found(0);
+        let (limit, state, outcome) = evaluate(0);
         let charged = counts && outcome.is_allowed();
-        return Verdict::from_single(&said(limit, state, outcome, charged.then_some(cost), now));
+        return Verdict::from_single(&decision(
+            limit,
+            state,
+            outcome,
+            charged.then_some(cost),
+            now,
+        ));
     }
-    let places = 0..steps.len();
-    let charged = counts && places.clone().all(|place| found(place).2.is_allowed());
-    let said = |place: usize| {
-        let (limit, state, outcome) = found(place);
-        said(limit, state, outcome, charged.then_some(cost), now)
+    let indices = 0..steps.len();
+    let charged = counts && indices.clone().all(|index| evaluate(index).2.is_allowed());
+    let decision = |index: usize| {
+        let (limit, state, outcome) = evaluate(index);
+        decision(limit, state, outcome, charged.then_some(cost), now)
     };
     match steps.len() {
-        2..=FEW => {
-            let mut few = [said(0); FEW];
-            for place in places.clone().skip(1) {
-                few[place] = said(place);
+        2..=INLINE_MAX => {
+            let mut inline = [decision(0); INLINE_MAX];
+            for index in indices.clone().skip(1) {
+                inline[index] = decision(index);
             }
-            judge(&few[..places.len()])
+            judge(&inline[..indices.len()])
         }
-        _ => judge(&places.map(said).collect::<Vec<_>>()),
+        _ => judge(&indices.map(decision).collect::<Vec<_>>()),
     }
 }
 
-/// What each step says on its own to a cost.
-pub(super) fn each(
+/// Decides each step on its own.
+pub(super) fn decide_each(
     steps: &[EnforcedLimit],
-    of: &[Option<u8>],
+    series_index: &[Option<u8>],
     series: &[Series],
     cost: u64,
     now: Timestamp,
 ) -> Vec<Decision> {
-    let of = |place: usize| of.get(place..=place).unwrap_or_default();
-    let one = |place: usize| {
-        let step = &steps[place..=place];
+    let found = |index: usize| series_index.get(index..=index).unwrap_or_default();
+    let one = |index: usize| {
+        let step = &steps[index..=index];
         let Verdict { outcome, remaining, reset_after, .. } =
-            decide(step, of(place), series, Asked::Peek(cost), now);
+            decide(step, found(index), series, Attempt::Peek(cost), now);
         let (enforced, beyond, soft, elastic) = (true, 0, false, false);
         Decision { outcome, enforced, remaining, reset_after, beyond, soft, elastic }
     };
     (0..steps.len()).map(one).collect()
 }
 
-/// Whether a limit lets a cost pass.
+/// Outcome of a limit for a cost.
 #[inline]
 fn outcome(limit: &Limit, state: &State, cost: u64, now: Timestamp) -> Outcome {
     if cost == 0 {
@@ -98,9 +104,9 @@ fn outcome(limit: &Limit, state: &State, cost: u64, now: Timestamp) -> Outcome {
     }
 }
 
-/// What a limit says, with a cost charged or not.
+/// Decision of a limit, after a charge if there is one.
 #[inline]
-fn said(
+fn decision(
     limit: &Limit,
     mut state: State,
     outcome: Outcome,
@@ -121,19 +127,19 @@ fn said(
     }
 }
 
-/// A limit's state in the windows of this moment, with what everybody has used.
+/// State of a limit in the current windows, with the totals of all nodes.
 #[inline]
 fn state(limit: &Limit, series: Option<&Series>) -> State {
     match (limit, series) {
         (Limit::FixedWindow(window), Some(series)) => {
-            // What is above the limit is not carried into the next window: nobody asked for it.
+            // The excess over the limit is not carried into the next window.
             let left = window.rate().count().saturating_sub(series.used());
             let level = i64::try_from(left).unwrap_or(i64::MAX);
             let anchor = series.start();
             State::Periodic(PeriodicState { level, anchor, seen: None, hole_until: None })
         }
         (Limit::SlidingWindow(_), Some(series)) => {
-            let (start, previous) = (series.start(), series.used_before());
+            let (start, previous) = (series.start(), series.previous_used());
             let current = series.used();
             State::Counter(CounterState { start, previous, current, next: 0, seen: None })
         }
