@@ -14,6 +14,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, bail, ensure};
 use bytes::BytesMut;
 use clap::ValueEnum;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest as RateLimitMessage;
+use prost::Message as _;
 use sluicegate::backend::Call;
 use sluicegate::rules::plan::Plan;
 use sluicegate::rules::request::{Descriptor, Request};
@@ -38,6 +40,8 @@ pub(crate) enum Stage {
     Request,
     /// Decodes the request.
     Decode,
+    /// Decodes it with prost instead, into an owned message.
+    Prost,
     /// Finds its rules.
     Plan,
     /// Decides and charges.
@@ -70,7 +74,7 @@ pub(super) fn run(common: &Common) -> anyhow::Result<ExitCode> {
 
 fn table(common: &Common) -> anyhow::Result<String> {
     let bench = Bench::new()?;
-    let mut readings: [Vec<f64>; 6] = Default::default();
+    let mut readings: [Vec<f64>; 7] = Default::default();
     let calls = if common.quick { CALLS / 4 } else { CALLS };
     for _ in 0..ROUNDS {
         for (stage, readings) in Stage::ALL.into_iter().zip(&mut readings) {
@@ -83,21 +87,22 @@ fn table(common: &Common) -> anyhow::Result<String> {
     let ns = readings.map(|readings| Spread::of(readings).map_or(f64::NAN, |spread| spread.median));
     let instructions = count_instructions()?;
     let mut rows = Vec::new();
-    let mut row = |name: &str, of: fn([f64; 6]) -> f64| {
+    let mut row = |name: &str, of: fn([f64; 7]) -> f64| {
         let count = instructions.map_or("-".to_owned(), |all| format!("{:.0}", of(all)));
         rows.push(vec![name.to_owned(), format!("{:.0}", of(ns)), count]);
     };
     row("decode", |[request, decode, ..]| decode - request);
-    row("plan", |[_, decode, plan, ..]| plan - decode);
-    row("decide", |[_, _, plan, check, ..]| check - plan);
-    row("encode, and the rest", |[_, _, _, check, whole, telemetry]| whole - check - telemetry);
-    row("telemetry, two clock reads", |all| all[5]);
+    row("decode with prost, for comparison", |[request, _, prost, ..]| prost - request);
+    row("plan", |[_, decode, _, plan, ..]| plan - decode);
+    row("decide", |[_, _, _, plan, check, ..]| check - plan);
+    row("encode, and the rest", |[_, _, _, _, check, whole, telemetry]| whole - check - telemetry);
+    row("telemetry, two clock reads", |all| all[6]);
     row("**a call**", |[request, .., whole, _]| whole - request);
     let mut text = format!(
         "The service's part of a call: one descriptor, {KEYS} live keys at random, one thread, no network.\n\n"
     );
     text.push_str(&tables::render(&["part", "CPU ns", "instructions"], 1, &rows));
-    let call = ns[4] - ns[0];
+    let call = ns[5] - ns[0];
     let verdict = if call < CALL_NS_MAX { "PASS" } else { "not reached" };
     text.push_str(&format!("\n{verdict}: a call takes {call:.0} ns; the bar is 1 µs\n"));
     Ok(text)
@@ -110,12 +115,12 @@ pub(crate) fn child(stage: Stage, calls: u64) -> anyhow::Result<()> {
 }
 
 /// Instructions of each stage per call, by the difference of two runs; `None` without valgrind.
-fn count_instructions() -> anyhow::Result<Option<[f64; 6]>> {
+fn count_instructions() -> anyhow::Result<Option<[f64; 7]>> {
     let there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if there.is_err() {
         return Ok(None);
     }
-    let mut counts = [0.0; 6];
+    let mut counts = [0.0; 7];
     for (stage, count) in Stage::ALL.into_iter().zip(&mut counts) {
         let (once, twice) =
             (instructions(stage, CALLS_COUNTED)?, instructions(stage, 2 * CALLS_COUNTED)?);
@@ -199,6 +204,9 @@ impl Bench {
                     let took = black_box(&self.engine).now().since(begun);
                     self.telemetry.record_response(Endpoint::ShouldRateLimit, took);
                 }
+                Stage::Prost => {
+                    black_box(&RateLimitMessage::decode(bytes).ok());
+                }
                 Stage::Decode | Stage::Plan | Stage::Check => {
                     let Ok(message) = RateLimitRequest::decode(bytes, RequestLimits::default())
                     else {
@@ -227,6 +235,13 @@ impl Bench {
 }
 
 impl Stage {
-    const ALL: [Self; 6] =
-        [Self::Request, Self::Decode, Self::Plan, Self::Check, Self::Whole, Self::Telemetry];
+    const ALL: [Self; 7] = [
+        Self::Request,
+        Self::Decode,
+        Self::Prost,
+        Self::Plan,
+        Self::Check,
+        Self::Whole,
+        Self::Telemetry,
+    ];
 }
