@@ -86,7 +86,7 @@ impl Snapshot<'_> {
     /// Hits under a rule. A reload that keeps the rule keeps its counts.
     ///
     /// ```
-    /// use sluicegate::rules::domain::{Domain, Node};
+    /// use sluicegate::rules::domain::{DescriptorConfig, Domain};
     /// use sluicegate::rules::request::{Descriptor, Entry, Request};
     /// use sluicegate::rules::rule::{Limits, RuleConfig};
     /// use sluicegate::rules::set::RuleSet;
@@ -94,7 +94,7 @@ impl Snapshot<'_> {
     /// use sluicegate::{Engine, Stats};
     ///
     /// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 10, unit: Unit::Year });
-    /// let users = Node { rule: Some(rule), ..Node::any("user_id") };
+    /// let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user_id") };
     /// let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
     /// let engine = Engine::new(RuleSet::new(vec![domain])?)?;
     ///
