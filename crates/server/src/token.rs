@@ -12,9 +12,9 @@ use http::{HeaderMap, header};
 ///
 /// let token = Token::new("open sesame")?;
 /// let mut headers = HeaderMap::new();
-/// assert!(!token.is_shown_in(&headers));
+/// assert!(!token.authorizes(&headers));
 /// headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer open sesame"));
-/// assert!(token.is_shown_in(&headers));
+/// assert!(token.authorizes(&headers));
 /// assert_eq!(format!("{token:?}"), "Token(hidden)");
 /// # Ok::<(), sluicegate_server::token::NoToken>(())
 /// ```
@@ -37,7 +37,7 @@ impl Token {
 
     /// Whether whoever sent these headers knows it.
     #[must_use]
-    pub fn is_shown_in(&self, headers: &HeaderMap) -> bool {
+    pub fn authorizes(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let Some((scheme, secret)) = shown.and_then(|text| text.split_once(' ')) else {
             return false;

@@ -283,7 +283,7 @@ async fn who_asks_for_something_else_learns_what_there_is() {
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
         assert_eq!(answer.header(header::ALLOW), "GET,HEAD", "{path}");
         let told = answer.error("method_not_allowed");
-        assert_eq!(told, format!("`{path}` cannot be asked by `POST`; use GET"));
+        assert_eq!(told, format!("`{path}` does not support `POST`; use GET"));
     }
     for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/a/b"] {
         let answer = get(&app, path).await;

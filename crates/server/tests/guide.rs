@@ -48,5 +48,5 @@ fn the_table_has_the_numbers_of_the_code() {
             assert!(told, "`{row}` should tell `{number}`: {line:?}");
         }
     }
-    assert_eq!(tls::LOOK_EVERY, Duration::from_secs(5), "the guide says every five seconds");
+    assert_eq!(tls::CHECK_EVERY, Duration::from_secs(5), "the guide says every five seconds");
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use sluicegate_server::grpc::{GrpcLimits, Options};
 use sluicegate_server::telemetry::Event;
-use sluicegate_server::tls::{LOOK_EVERY, Tls, TlsError, TlsEvent};
+use sluicegate_server::tls::{CHECK_EVERY, Tls, TlsError, TlsEvent};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -81,7 +81,7 @@ async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
     assert_eq!(old.certificate, first);
 
     let second = dir.put(&ca.issue("localhost"));
-    clock.advance(LOOK_EVERY).await;
+    clock.advance(CHECK_EVERY).await;
     assert_eq!(events.recv().await.unwrap(), "Reloaded");
     let new = client.connect(server.address).await.unwrap();
     assert_eq!(new.certificate, second);
@@ -89,15 +89,15 @@ async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
 
     // A key that does not fit: the pair stays as it was, and it is told once.
     fs::write(dir.path("..data/tls.key"), ca.issue("localhost").key).unwrap();
-    clock.advance(LOOK_EVERY).await;
-    assert!(events.recv().await.unwrap().starts_with("Refused(KeyDoesNotFit"));
+    clock.advance(CHECK_EVERY).await;
+    assert!(events.recv().await.unwrap().starts_with("Refused(KeyMismatch"));
     let same = client.connect(server.address).await.unwrap();
     assert_eq!(same.certificate, second);
-    tls.look().await;
+    tls.check().await;
     assert!(events.try_recv().is_err(), "it has been told");
 
     let third = dir.put(&ca.issue("localhost"));
-    clock.advance(LOOK_EVERY).await;
+    clock.advance(CHECK_EVERY).await;
     assert_eq!(events.recv().await.unwrap(), "Reloaded");
     let new = client.connect(server.address).await.unwrap();
     assert_eq!(new.certificate, third);
@@ -118,18 +118,18 @@ fn what_cannot_be_used_is_told_with_its_place() {
     Tls::new(dir.files()).unwrap();
     let [cert, key] = ["tls.crt", "tls.key"].map(|name| dir.path(&format!("..data/{name}")));
     fs::write(&cert, "no certificate").unwrap();
-    told("no certificate in it");
+    told("contains no certificate");
     fs::write(&cert, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
     told("tls.crt");
     fs::write(&cert, &pair.cert).unwrap();
     fs::write(&key, &pair.cert).unwrap();
-    told("no key in it");
+    told("contains no usable key");
     fs::write(&key, &ca.issue("localhost").key).unwrap();
     told("does not fit");
     fs::write(&key, &pair.key).unwrap();
     let mut files = dir.files();
     files.client_san = Some("envoy.mesh".to_owned());
-    assert!(matches!(Tls::new(files), Err(TlsError::NameWithoutCa { .. })));
+    assert!(matches!(Tls::new(files), Err(TlsError::SanWithoutCa { .. })));
 }
 
 #[test]
@@ -187,6 +187,6 @@ fn whoever_is_told_can_be_replaced() {
         });
     }
     dir.put(&ca.issue("localhost"));
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(tls.look());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(tls.check());
     assert_eq!(*heard.lock().unwrap(), ["second"]);
 }

@@ -1,12 +1,12 @@
-//! The rules that are enforced, a line each, as envoyproxy/ratelimit writes them: those of Envoy's form letter by letter, ours with
-//! their limits in place of a unit.
+//! `/rlconfig`: the rules in force, one per line, in the format of envoyproxy/ratelimit; rules of
+//! our own form have their limits in place of a unit.
 //!
 //! ```text
 //!   shop.user_id: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false
-//!   shop.team_blue: limits=[burst: token_bucket 10/s burst 50], shadow_mode: false, quota_mode: false
+//!   shop.team_blue: limits=[burst: token_bucket 10/s burst 50], shadow_mode: false, quota_mode: …
 //! ```
 //!
-//! Comments above them name the domains whose removal is withheld.
+//! Comments above name the domains whose removal is withheld.
 
 use std::fmt::Write;
 
@@ -19,20 +19,20 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 
-/// How many rules are shown; some 10 MB.
-const SHOWN_MAX: usize = 100_000;
+/// Limit of listed rules; some 10 MB.
+const RULES_LISTED_MAX: usize = 100_000;
 
-/// All rules, in the order of their names.
+/// All rules, sorted.
 pub(super) fn lines(rules: &RuleSet) -> String {
     let all = rules.rules();
-    let more = all.len().saturating_sub(SHOWN_MAX);
-    let mut lines: Vec<String> = all.take(SHOWN_MAX).map(|no| line(rules, no)).collect();
+    let more = all.len().saturating_sub(RULES_LISTED_MAX);
+    let mut lines: Vec<String> = all.take(RULES_LISTED_MAX).map(|no| line(rules, no)).collect();
     lines.sort_unstable();
-    let mut told = lines.concat();
+    let mut page = lines.concat();
     if more > 0 {
-        told.push_str(&format!("# and {more} more, which are not shown\n"));
+        page.push_str(&format!("# and {more} more, which are not shown\n"));
     }
-    told
+    page
 }
 
 /// A comment for each domain whose removal is withheld.
@@ -40,7 +40,7 @@ pub(super) fn withheld(domains: &[WithheldDomain]) -> String {
     let mut page = String::new();
     for domain in domains {
         page.push_str("# withheld: ");
-        put_plainly(&domain.to_string(), &mut page);
+        put_escaped(&domain.to_string(), &mut page);
         page.push('\n');
     }
     page
@@ -48,20 +48,20 @@ pub(super) fn withheld(domains: &[WithheldDomain]) -> String {
 
 fn line(rules: &RuleSet, no: RuleNo) -> String {
     let mut line = String::new();
-    put_plainly(rules.domain_of(no), &mut line);
+    put_escaped(rules.domain_of(no), &mut line);
     for text in rules.metric_path(no) {
         line.push('.');
-        put_plainly(text, &mut line);
+        put_escaped(text, &mut line);
     }
     let rule = rules.rule(no);
-    let allows = match &rule.limits {
+    let limits = match &rule.limits {
         Limits::Unlimited => "unit=UNKNOWN requests_per_unit=0".to_owned(),
         Limits::Envoy { requests_per_unit, unit } => {
             let unit = unit.name().to_ascii_uppercase();
             format!("unit={unit} requests_per_unit={requests_per_unit}")
         }
         Limits::Native(limits) => {
-            let limits: Vec<String> = limits.iter().map(named).collect();
+            let limits: Vec<String> = limits.iter().map(limit_text).collect();
             format!("limits=[{}]", limits.join(", "))
         }
     };
@@ -73,31 +73,31 @@ fn line(rules: &RuleSet, no: RuleNo) -> String {
         Mode::Elastic { .. } => ", mode: elastic",
     };
     let cost = if rule.cost == 1 { String::new() } else { format!(", cost: {}", rule.cost) };
-    // A text takes whatever is written to it.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         line,
-        ": {allows}, shadow_mode: {shadow_mode}, quota_mode: {quota_mode}{mode}{cost}"
+        ": {limits}, shadow_mode: {shadow_mode}, quota_mode: {quota_mode}{mode}{cost}"
     );
     line
 }
 
-fn named(limit: &LimitConfig) -> String {
-    let mut told = String::new();
+fn limit_text(limit: &LimitConfig) -> String {
+    let mut text = String::new();
     if let Some(name) = limit.name() {
-        put_plainly(name, &mut told);
-        told.push_str(": ");
+        put_escaped(name, &mut text);
+        text.push_str(": ");
     }
-    told.push_str(limit.algorithm());
-    told.push_str(&allowed(&limit.at(Timestamp::EPOCH)));
+    text.push_str(limit.algorithm());
+    text.push_str(&numbers(&limit.at(Timestamp::EPOCH)));
     if let Some(calendar) = limit.followed_calendar() {
-        told.push(' ');
-        told.push_str(calendar.zone_name());
+        text.push(' ');
+        text.push_str(calendar.zone_name());
     }
-    told
+    text
 }
 
-/// The numbers of a limit. `sluicegate check` says more.
-fn allowed(limit: &Limit) -> String {
+/// Numbers of a limit. `sluicegate check` shows more.
+fn numbers(limit: &Limit) -> String {
     let per = |rate: Rate| show_rate(rate.count(), rate.period());
     match limit {
         Limit::Unlimited => String::new(),
@@ -125,8 +125,8 @@ fn allowed(limit: &Limit) -> String {
     }
 }
 
-/// What is written stays on its line.
-fn put_plainly(text: &str, out: &mut String) {
+/// Escapes control characters, so that a string stays on its line.
+fn put_escaped(text: &str, out: &mut String) {
     for letter in text.chars() {
         match letter.is_control() {
             true => out.extend(letter.escape_default()),

@@ -109,7 +109,7 @@ impl Api {
             }
             KeysAccess::Token(token) => {
                 let peer = head.extensions.get::<Peer>().map(|Peer(address)| *address);
-                let is_right = || token.is_shown_in(headers);
+                let is_right = || token.authorizes(headers);
                 let shown = self.app.authenticate(AuthEndpoint::Http, peer, is_right);
                 shown.map_err(|error| match error {
                     AuthError::Wrong => ApiError::no_token(),

@@ -74,7 +74,7 @@ pub struct Settings {
     /// Whether errors over HTTP are `application/problem+json` instead of the envelope.
     pub problem_json: bool,
     /// Certificate of the gRPC endpoint, if it has TLS.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// Maximum age of a gRPC connection, and the grace for its calls.
     pub connection_age: (Duration, Duration),
     /// Open connections per endpoint.
@@ -374,7 +374,7 @@ fn style(read: &mut Reader<'_>) -> Style {
 }
 
 /// Our own variables enable TLS; those of envoyproxy/ratelimit need `GRPC_SERVER_USE_TLS`.
-fn tls_files(read: &mut Reader<'_>) -> Option<tls::Files> {
+fn tls_files(read: &mut Reader<'_>) -> Option<tls::TlsFiles> {
     let envoy_tls = read.is_true("GRPC_SERVER_USE_TLS");
     let path =
         |own: &str, envoy: &str| read.path(own).or_else(|| read.path(envoy).filter(|_| envoy_tls));
@@ -393,7 +393,7 @@ fn tls_files(read: &mut Reader<'_>) -> Option<tls::Files> {
                         .to_owned(),
                 );
             }
-            Some(tls::Files { cert, key, client_ca, client_san })
+            Some(tls::TlsFiles { cert, key, client_ca, client_san })
         }
         (None, None) if !envoy_tls && client_ca.is_none() && client_san.is_none() => None,
         _ => {

@@ -1,4 +1,4 @@
-//! Where certificates are, and what is there now.
+//! Certificate files and their contents.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -6,20 +6,20 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where certificates are, in PEM.
+/// Paths of the PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
-    /// The certificate of the server, and those between it and the root.
+pub struct TlsFiles {
+    /// Certificate of the server, followed by the intermediate certificates.
     pub cert: PathBuf,
     /// Its key, as PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
-    /// Who vouches for clients. With it every client must have a certificate.
+    /// CA of client certificates; if set, every client must have one.
     pub client_ca: Option<PathBuf>,
-    /// The name (DNS, IP address or URI) that a client's certificate must be for.
+    /// Subject alternative name (DNS name, IP address or URI) required of client certificates.
     pub client_san: Option<String>,
 }
 
-/// What is in the files.
+/// Contents of the files.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) cert: io::Result<Vec<u8>>,
@@ -27,25 +27,25 @@ pub(super) struct Contents {
     pub(super) client_ca: Option<io::Result<Vec<u8>>>,
 }
 
-/// By which contents are known again.
+/// Hash of the contents, to detect changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Print(u64);
+pub(super) struct Fingerprint(u64);
 
-/// How often files are read that change meanwhile.
+/// Limit of reads while the files change.
 const READS_MAX: usize = 5;
 
-/// The longest of them; nothing that belongs here is nearly as long.
+/// Limit of a file's size, far above that of any certificate chain.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-// === impl Files ===
+// === impl TlsFiles ===
 
-impl Files {
-    /// What is in them, read twice the same: they may be changed one after the other.
-    pub(super) fn settled(&self) -> Contents {
+impl TlsFiles {
+    /// Reads the files until two reads agree, since they may be replaced one after the other.
+    pub(super) fn read_stable(&self) -> Contents {
         let mut last = self.read();
         for _ in 1..READS_MAX {
             let again = self.read();
-            if again.print() == last.print() {
+            if again.fingerprint() == last.fingerprint() {
                 break;
             }
             last = again;
@@ -63,12 +63,12 @@ impl Files {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let found = fs::metadata(path)?;
-    if !found.is_file() {
-        return Err(io::Error::other("it is no file"));
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
     }
-    if found.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
     }
     fs::read(path)
 }
@@ -76,12 +76,12 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 // === impl Contents ===
 
 impl Contents {
-    pub(super) fn print(&self) -> Print {
+    pub(super) fn fingerprint(&self) -> Fingerprint {
         let mut hasher = DefaultHasher::new();
         for file in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()] {
             let file = file.map(|file| file.as_ref().map_err(io::Error::kind));
             file.hash(&mut hasher);
         }
-        Print(hasher.finish())
+        Fingerprint(hasher.finish())
     }
 }

@@ -1,16 +1,16 @@
-//! Encrypted connections, by certificates in files that may change at any time.
+//! TLS with certificates that are reloaded when their files change.
 //!
-//! A certificate is renewed by writing other files, often by swapping a symbolic link to their directory. So files are known by what is in
-//! them, not by their times: they are read at regular times, and what is new is taken if it is whole and fits together. If it is
-//! not, the old certificate stays, and whoever asked to be told is told, once. Connections keep the certificate that they began with.
+//! A certificate is renewed by writing other files, often by swapping a symbolic link to their
+//! directory, so changes are detected by content and not by modification time. The files are read
+//! periodically; new contents are used if they are complete and match, otherwise the old certificate
+//! stays and the error is reported once. Connections retain the certificate of their handshake.
 
 mod config;
-mod error;
 mod files;
-mod san;
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,101 +22,144 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub use self::error::TlsError;
-pub use self::files::Files;
-use self::files::Print;
+use self::files::Fingerprint;
+pub use self::files::TlsFiles;
 
-/// How often the files are looked at.
-pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Interval between reads of the files.
+pub const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// Encrypts connections. Clones are the same.
+/// Acceptor of TLS connections. Clones share the certificate.
 #[derive(Clone)]
 pub struct Tls {
-    inner: Arc<Inner>,
+    inner: Arc<TlsInner>,
 }
 
-struct Inner {
-    files: Files,
+struct TlsInner {
+    files: TlsFiles,
     config: ArcSwap<ServerConfig>,
-    /// What was tried last, whether it was taken or not. Held while something is tried, so that two do not try at once.
-    tried: Mutex<Print>,
-    told: Mutex<Option<Arc<Listener>>>,
+    /// Last contents that were tried, accepted or not. Locked during an attempt, so that there is
+    /// one at a time.
+    tried: Mutex<Fingerprint>,
+    handler: Mutex<Option<Arc<EventHandler>>>,
 }
 
-type Listener = dyn Fn(&TlsEvent) + Send + Sync;
+type EventHandler = dyn Fn(&TlsEvent) + Send + Sync;
 
-/// What became of files that have changed.
+/// Outcome of a change of the files.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsEvent {
-    /// New connections get the new certificate.
+    /// New connections use the new certificate.
     Reloaded,
-    /// New connections get the old certificate.
+    /// New connections use the old certificate.
     Refused(TlsError),
+}
+
+/// Reason why certificates cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        error: io::Error,
+    },
+    /// A file is not valid PEM, or an item in it is malformed.
+    Malformed {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason, from the parser.
+        reason: String,
+    },
+    /// A file contains no certificate.
+    NoCertificate {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A file contains no private key.
+    NoKey {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// The key does not match the certificate.
+    KeyMismatch {
+        /// Path of the certificate.
+        cert: PathBuf,
+        /// Path of the key.
+        key: PathBuf,
+    },
+    /// A name is required of client certificates, but no CA is configured.
+    SanWithoutCa {
+        /// Required name.
+        san: String,
+    },
 }
 
 // === impl Tls ===
 
 impl Tls {
-    /// Reads the files for the first time.
+    /// Reads the files.
     ///
     /// # Errors
-    /// When one of them cannot be read or is not what it should be, or the key does not fit the certificate.
-    pub fn new(files: Files) -> Result<Self, TlsError> {
-        let contents = files.settled();
-        let print = contents.print();
-        let config = ArcSwap::from_pointee(config::config(&files, contents)?);
-        let (tried, told) = (Mutex::new(print), Mutex::new(None));
-        Ok(Self { inner: Arc::new(Inner { files, config, tried, told }) })
+    /// When a file cannot be read or is malformed, or the key does not match the certificate.
+    pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
+        let contents = files.read_stable();
+        let tried = Mutex::new(contents.fingerprint());
+        let config = ArcSwap::from_pointee(config::build(&files, contents)?);
+        let handler = Mutex::new(None);
+        Ok(Self { inner: Arc::new(TlsInner { files, config, tried, handler }) })
     }
 
-    /// Calls `told` for every change of the files that is noticed from now on, instead of whoever was called until now.
-    pub fn on_event(&self, told: impl Fn(&TlsEvent) + Send + Sync + 'static) {
-        *self.inner.told.lock() = Some(Arc::new(told));
+    /// Sets the handler of events, replacing the previous one.
+    pub fn on_event(&self, handler: impl Fn(&TlsEvent) + Send + Sync + 'static) {
+        *self.inner.handler.lock() = Some(Arc::new(handler));
     }
 
-    /// Looks at the files, and takes what is new. Tells whether it did. What was refused once is not tried again.
+    /// Reads the files and uses new contents; returns whether there were any. Contents that were
+    /// refused are not tried again.
     ///
     /// # Errors
-    /// When what is new is not fit to be taken; then everything stays as it was.
+    /// When the new contents cannot be used; the old certificate stays.
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let Inner { files, config, tried, .. } = &*self.inner;
+        let TlsInner { files, config, tried, .. } = &*self.inner;
         let mut tried = tried.lock();
-        let contents = files.settled();
-        let print = contents.print();
-        if std::mem::replace(&mut *tried, print) == print {
+        let contents = files.read_stable();
+        let fingerprint = contents.fingerprint();
+        if std::mem::replace(&mut *tried, fingerprint) == fingerprint {
             return Ok(false);
         }
-        config.store(Arc::new(config::config(files, contents)?));
+        config.store(Arc::new(config::build(files, contents)?));
         Ok(true)
     }
 
-    /// Looks at the files at regular times, for ever.
+    /// Calls [`Tls::check`] periodically, forever.
     pub async fn follow(&self) {
         loop {
-            sleep(LOOK_EVERY).await;
-            self.look().await;
+            sleep(CHECK_EVERY).await;
+            self.check().await;
         }
     }
 
-    /// Looks at the files now, without making other tasks wait for a disk, and tells what became of it.
-    pub async fn look(&self) {
+    /// Reloads changed files on a blocking thread and reports the outcome to the event handler.
+    pub async fn check(&self) {
         let tls = self.clone();
-        let looked = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
-        let event = match looked {
+        let reloaded = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
+        let event = match reloaded {
             Ok(Ok(true)) => TlsEvent::Reloaded,
             Ok(Err(error)) => TlsEvent::Refused(error),
-            // Nothing new, or the runtime is about to end.
+            // No change, or the runtime shuts down.
             Ok(Ok(false)) | Err(_) => return,
         };
-        // Not called under the lock: it may want to be replaced.
-        let told = self.inner.told.lock().clone();
-        if let Some(told) = told {
-            told(&event);
+        // Called without the lock, since the handler may replace itself.
+        let handler = self.inner.handler.lock().clone();
+        if let Some(handler) = handler {
+            handler(&event);
         }
     }
 
-    /// The first words of a connection.
+    /// Performs the handshake of a connection.
     pub(crate) async fn accept<S>(&self, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -128,5 +171,59 @@ impl Tls {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.inner.files).finish_non_exhaustive()
+    }
+}
+
+// === impl TlsError ===
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => {
+                write!(f, "{}: cannot be read: {error}; name a PEM file", path.display())
+            }
+            Self::Malformed { path, reason } => {
+                write!(f, "{}: {reason}; write it again, as PEM", path.display())
+            }
+            Self::NoCertificate { path } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path}: contains no certificate; a `BEGIN CERTIFICATE` section is required"
+                )
+            }
+            Self::NoKey { path } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path}: contains no usable key; a `BEGIN PRIVATE KEY` section without a \
+                     passphrase is required"
+                )
+            }
+            Self::KeyMismatch { cert, key } => {
+                let (cert, key) = (cert.display(), key.display());
+                write!(
+                    f,
+                    "{key}: the key does not match the certificate in {cert}, whose first \
+                     certificate must be the server's; write both files again"
+                )
+            }
+            Self::SanWithoutCa { san } => {
+                write!(
+                    f,
+                    "`{san}` is required of client certificates, but no CA verifies them; name a \
+                     file with the CA's certificate"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for TlsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            _ => None,
+        }
     }
 }

@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use sluicegate_server::tls::Files;
+use sluicegate_server::tls::TlsFiles;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -117,15 +117,15 @@ impl Dir {
         CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()
     }
 
-    pub(crate) fn files(&self) -> Files {
+    pub(crate) fn files(&self) -> TlsFiles {
         let (cert, key) = (self.path("tls.crt"), self.path("tls.key"));
-        Files { cert, key, client_ca: None, client_san: None }
+        TlsFiles { cert, key, client_ca: None, client_san: None }
     }
 
-    pub(crate) fn files_for_clients(&self, ca: &Ca, name: Option<&str>) -> Files {
+    pub(crate) fn files_for_clients(&self, ca: &Ca, name: Option<&str>) -> TlsFiles {
         let path = self.path("clients.crt");
         fs::write(&path, ca.issuer.pem()).unwrap();
-        Files { client_ca: Some(path), client_san: name.map(str::to_owned), ..self.files() }
+        TlsFiles { client_ca: Some(path), client_san: name.map(str::to_owned), ..self.files() }
     }
 }
 
