@@ -28,7 +28,8 @@ use crate::traces::{Span, Tracer};
 /// use sluicegate_server::health::Health;
 /// use sluicegate_server::rls::Options;
 ///
-/// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+/// let rules = "domain: shop\ndescriptors:
+///   - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }";
 /// let engine = Engine::new(rules_of(rules)?)?;
 /// assert!(App::new(engine.clone()).health().state().is_ready());
 ///
@@ -41,11 +42,11 @@ use crate::traces::{Span, Tracer};
 /// ```
 #[derive(Debug, Clone)]
 pub struct App {
-    inner: Arc<Inner>,
+    inner: Arc<AppInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct AppInner {
     engine: Engine<dyn Backend>,
     /// The same engine, if its backend is Redis.
     redis: Option<Engine<RedisBackend>>,
@@ -63,7 +64,7 @@ struct Inner {
 #[derive(Debug)]
 #[must_use]
 pub struct AppBuilder {
-    inner: Inner,
+    inner: AppInner,
 }
 
 // === impl AppBuilder ===
@@ -127,7 +128,7 @@ impl App {
         let engine = engine.into();
         let health = Health::default();
         health.rules_loaded(engine.snapshot().rules().domains().count());
-        let inner = Inner {
+        let inner = AppInner {
             engine,
             redis: None,
             options: Options::default(),
@@ -207,7 +208,7 @@ impl App {
         peer: Option<IpAddr>,
         is_right: impl FnOnce() -> bool,
     ) -> Result<(), AuthError> {
-        let Inner { auth, engine, telemetry, .. } = &*self.inner;
+        let AppInner { auth, engine, telemetry, .. } = &*self.inner;
         auth.check(endpoint, peer, engine.now(), telemetry, is_right)
     }
 
@@ -215,7 +216,7 @@ impl App {
     #[inline]
     #[must_use]
     pub fn begin_span(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
-        let Inner { tracer, engine, .. } = &*self.inner;
+        let AppInner { tracer, engine, .. } = &*self.inner;
         if tracer.is_off() { None } else { tracer.begin(name, headers, engine.now()) }
     }
 
@@ -244,7 +245,7 @@ impl App {
     /// The code of the whole request, with the service's quota and shadow modes applied.
     #[must_use]
     pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
-        let Inner { options, telemetry, .. } = &*self.inner;
+        let AppInner { options, telemetry, .. } = &*self.inner;
         let allowed = self.would_allow(rules, checked);
         if !allowed && options.shadow_mode {
             telemetry.record(Event::GlobalShadow);

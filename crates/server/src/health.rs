@@ -1,4 +1,4 @@
-//! Whether the service is fit to be asked, and who wants to know when that changes.
+//! Health of the service: rules, store and shutdown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sluicegate::WithheldDomain;
 use tokio::sync::watch;
 
-/// Whether the service is fit to be asked. Clones are the same.
+/// Health of the service. Clones share it.
 ///
 /// ```
 /// use sluicegate_server::health::Health;
 ///
 /// let health = Health::default();
-/// assert_eq!(health.state().why_not_ready(), Some("no rules are loaded"));
+/// assert_eq!(health.state().unready_reason(), Some("no rules are loaded"));
 /// health.rules_loaded(3);
 /// assert!(health.state().is_ready());
 /// health.drain();
@@ -20,66 +20,66 @@ use tokio::sync::watch;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Health {
-    inner: Arc<Inner>,
+    inner: Arc<HealthInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: watch::Sender<State>,
-    /// The one thing that every request asks for, apart from the lock of the others.
+struct HealthInner {
+    state: watch::Sender<HealthState>,
+    /// Read by every request, hence outside the lock of `state`.
     has_rules: AtomicBool,
     /// Domains whose last rules stay in force though the files have none.
     withheld: Mutex<Vec<WithheldDomain>>,
 }
 
-/// What there is to know about it.
+/// State of the service at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
-    /// How many domains have rules; nothing until rules were loaded for the first time.
+pub struct HealthState {
+    /// Number of domains with rules; `None` until rules are loaded.
     pub domains: Option<usize>,
-    /// Whether it is about to end.
+    /// Whether the service shuts down.
     pub draining: bool,
-    /// Whether it is of no use without a domain.
-    needs_a_domain: bool,
-    /// Whether the store that its counters are in can be asked; nothing if they are its own.
+    /// Whether the service is unhealthy without a domain.
+    needs_domain: bool,
+    /// Connection to the store; `None` with a memory backend.
     pub store: Option<StoreState>,
-    /// Whether it is of no use without the store, also after it has had it.
+    /// Whether a lost connection to the store makes the service unhealthy.
     needs_store: bool,
 }
 
-/// Whether the store can be asked.
+/// Connection to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreState {
-    /// It never could.
-    NotYet,
-    /// It can.
+    /// Never established.
+    Connecting,
+    /// Established.
     Up,
-    /// It could; until it can again, each rule says what happens (`on_store_failure`).
+    /// Lost; `on_store_failure` of each rule applies.
     Down,
 }
 
 // === impl Health ===
 
 impl Health {
-    /// A service that is of use only if at least one domain has rules.
+    /// Health of a service that needs at least one domain with rules.
     #[must_use]
-    pub fn with_a_domain() -> Self {
-        Self::of(true)
+    pub fn requiring_domain() -> Self {
+        Self::new(true)
     }
 
-    fn of(needs_a_domain: bool) -> Self {
-        let state = State {
+    fn new(needs_domain: bool) -> Self {
+        let state = HealthState {
             domains: None,
             draining: false,
-            needs_a_domain,
+            needs_domain,
             store: None,
             needs_store: false,
         };
         let (state, has_rules) = (watch::Sender::new(state), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { state, has_rules, withheld: Mutex::default() }) }
+        Self { inner: Arc::new(HealthInner { state, has_rules, withheld: Mutex::default() }) }
     }
 
-    /// Rules were loaded.
+    /// Records that rules were loaded.
     pub fn rules_loaded(&self, domains: usize) {
         self.inner.state.send_modify(|state| state.domains = Some(domains));
         self.inner.has_rules.store(true, Ordering::Release);
@@ -105,94 +105,95 @@ impl Health {
         self.inner.has_rules.load(Ordering::Acquire)
     }
 
-    /// Its counters are in a store, which could not be asked yet. Whether it is of no use without it, also later.
+    /// Adds a store that is not connected yet. With `needs_store` the service is also unhealthy
+    /// whenever the connection is lost later.
     ///
     /// ```
     /// use sluicegate_server::health::Health;
     ///
     /// let health = Health::default();
     /// health.rules_loaded(3);
-    /// health.has_store(false);
-    /// assert_eq!(health.state().why_not_ready(), Some("the store cannot be reached"));
-    /// health.store_is(true);
+    /// health.add_store(false);
+    /// assert_eq!(health.state().unready_reason(), Some("the store cannot be reached"));
+    /// health.set_store_up(true);
     /// assert!(health.state().is_ready());
-    /// health.store_is(false);
-    /// assert!(health.state().is_ready(), "each rule says what happens without it");
+    /// health.set_store_up(false);
+    /// assert!(health.state().is_ready(), "`on_store_failure` applies");
     /// ```
-    pub fn has_store(&self, needs_store: bool) {
+    pub fn add_store(&self, needs_store: bool) {
         self.inner.state.send_modify(|state| {
-            state.store = Some(StoreState::NotYet);
+            state.store = Some(StoreState::Connecting);
             state.needs_store = needs_store;
         });
     }
 
-    /// Whether the store can be asked now.
-    pub fn store_is(&self, up: bool) {
+    /// Records whether the store is connected.
+    pub fn set_store_up(&self, up: bool) {
         self.inner.state.send_modify(|state| {
             state.store = match (state.store, up) {
                 (_, true) => Some(StoreState::Up),
                 (Some(StoreState::Up), false) => Some(StoreState::Down),
-                (was, false) => was,
+                (unchanged, false) => unchanged,
             };
         });
     }
 
-    /// It is about to end: whoever can should go elsewhere.
+    /// Records that the service shuts down, so that load balancers stop sending requests.
     pub fn drain(&self) {
         self.inner.state.send_modify(|state| state.draining = true);
     }
 
-    /// How it is now.
+    /// Current state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> HealthState {
         *self.inner.state.borrow()
     }
 
-    /// Tells of every change.
+    /// Subscribes to changes.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<State> {
+    pub fn changes(&self) -> watch::Receiver<HealthState> {
         self.inner.state.subscribe()
     }
 }
 
 impl Default for Health {
     fn default() -> Self {
-        Self::of(false)
+        Self::new(false)
     }
 }
 
-// === impl State ===
+// === impl HealthState ===
 
-impl State {
-    /// As envoyproxy/ratelimit sees it, for which a service without rules is in good health.
+impl HealthState {
+    /// Health as in envoyproxy/ratelimit, where a service without rules is healthy.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        let lacks_a_domain = self.needs_a_domain && self.domains.unwrap_or(0) == 0;
-        !self.draining && !lacks_a_domain && !self.lacks_store()
+        let lacks_domain = self.needs_domain && self.domains.unwrap_or(0) == 0;
+        !self.draining && !lacks_domain && !self.lacks_store()
     }
 
-    /// Whether it is of no use for want of the store.
+    /// Whether the store is needed and not connected.
     const fn lacks_store(&self) -> bool {
         match self.store {
             None | Some(StoreState::Up) => false,
-            Some(StoreState::NotYet) => true,
+            Some(StoreState::Connecting) => true,
             Some(StoreState::Down) => self.needs_store,
         }
     }
 
-    /// Whether whoever asks gets an answer by rules.
+    /// Whether requests can be decided by rules.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.why_not_ready().is_none()
+        self.unready_reason().is_none()
     }
 
-    /// Why whoever asks should ask elsewhere.
+    /// Reason why requests should go to another node, if there is one.
     #[must_use]
-    pub fn why_not_ready(&self) -> Option<&'static str> {
+    pub fn unready_reason(&self) -> Option<&'static str> {
         match self.domains {
             _ if self.draining => Some("shutting down"),
             None => Some("no rules are loaded"),
-            Some(0) if self.needs_a_domain => Some("no domain has rules"),
+            Some(0) if self.needs_domain => Some("no domain has rules"),
             Some(_) if self.lacks_store() => Some("the store cannot be reached"),
             Some(_) => None,
         }

@@ -74,7 +74,7 @@ pub enum IdempotencyError {
 
 #[derive(Debug)]
 struct ResponseShard<V> {
-    responses: HashMap<KeyHash, Stored<V>>,
+    responses: HashMap<KeyHash, TableEntry<V>>,
     /// In order of insertion, which is that of expiry.
     order: VecDeque<KeyHash>,
     bytes: usize,
@@ -83,7 +83,7 @@ struct ResponseShard<V> {
 type KeyHash = (u64, u64);
 
 #[derive(Debug)]
-struct Stored<V> {
+struct TableEntry<V> {
     request: KeyHash,
     response: V,
     bytes: usize,
@@ -332,7 +332,7 @@ impl<V: Clone> IdempotencyTable<V> {
     ) {
         let bytes = bytes.saturating_add(ResponseShard::<V>::OVERHEAD);
         let expires_at = now.after(RETENTION);
-        shard.responses.insert(key, Stored { request, response, bytes, expires_at });
+        shard.responses.insert(key, TableEntry { request, response, bytes, expires_at });
         shard.order.push_back(key);
         shard.bytes += bytes;
         while shard.bytes > BYTES_MAX / SHARDS && shard.drop_oldest() {
@@ -376,7 +376,7 @@ impl<V> Drop for InProgress<'_, V> {
 impl<V> ResponseShard<V> {
     /// Memory of a response beside its content: in the map and in the queue, each of which may have
     /// twice the capacity it needs.
-    const OVERHEAD: usize = 2 * (size_of::<(KeyHash, Stored<V>)>() + size_of::<KeyHash>() + 1);
+    const OVERHEAD: usize = 2 * (size_of::<(KeyHash, TableEntry<V>)>() + size_of::<KeyHash>() + 1);
 
     fn get(&self, key: KeyHash, request: KeyHash) -> Result<Option<V>, IdempotencyError>
     where

@@ -1,22 +1,22 @@
-//! Answers who asks over a network: decode, check, encode.
+//! The service: gRPC, HTTP and RESP endpoints over one engine.
 //!
-//! - [`server`] is the whole of it, as [`settings`] say: how it begins and how it ends.
-//! - [`grpc`] is Envoy's way in, over HTTP/2, encrypted by [`tls`].
-//! - [`http`] is for scripts and people: `/v1/check` and so on, `/json`, `/healthcheck`.
-//! - [`resp`] is for clients of Redis: `CL.THROTTLE`, and `SG.CHECK` on the rules.
-//! - [`admin`] is for operators: the service's state, its rules, and its [`metrics`].
-//! - [`health`] knows whether the service is fit to be asked, and [`telemetry`] counts what it does.
-//! - [`logs`] and [`traces`] tell operators what happens, if they want to know.
-//! - [`counters`] are this node's own, or shared with others in a store.
-//! - [`memory`] bounds what all clients together may take of it.
-//! - [`reservations`] is what is reserved, waited for or asked again, at whatever door.
-//! - [`rls`] is Envoy's rate limit service: its messages, read without a copy and written without a detour.
+//! - [`server`] starts the service by its [`settings`] and shuts it down.
+//! - [`app`] is the state that all endpoints share: engine, options, health, telemetry, tracer.
+//! - [`listen`] accepts connections for all of them; [`memory`] bounds the memory of all clients.
+//! - [`grpc`] is the gRPC endpoint for Envoy, over HTTP/2 with optional [`tls`]; [`rls`] is the
+//!   codec and handler of its rate limit service.
+//! - [`http`] is the HTTP endpoint: `/v1/check` and so on, `/json`, `/healthcheck`.
+//! - [`resp`] is the endpoint for Redis clients: `CL.THROTTLE`, and `SG.CHECK` on the rules.
+//! - [`reservations`] and [`idempotency`] are the same at every endpoint.
+//! - [`admin`] is the endpoint for operators: [`health`], rules and [`metrics`].
+//! - [`auth`] limits wrong secrets; a [`token`] is the secret of operators.
+//! - [`telemetry`] counts events, [`logs`] writes log lines, [`traces`] exports spans.
 
 #![forbid(unsafe_code)]
 // For the layout of nested futures.
 #![recursion_limit = "256"]
 
-/// The rules that the service begins with when it is given none.
+/// Example rules, used if no rules are configured.
 ///
 /// ```
 /// assert!(sluicegate::rules_of(sluicegate_server::EXAMPLE_RULES).is_ok());

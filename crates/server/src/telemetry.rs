@@ -118,7 +118,8 @@ pub struct Telemetry {
 
 /// Upper bounds of the response time buckets, in microseconds; one more bucket is unbounded.
 ///
-/// From 5 ms on they are those of envoyproxy/ratelimit, so that queries for `le="0.25"` keep working.
+/// From 5 ms on they are those of envoyproxy/ratelimit, so that queries for `le="0.25"` keep
+/// working.
 pub const BUCKETS_MICROS: [u64; 20] = [
     5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
     500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,

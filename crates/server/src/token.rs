@@ -1,10 +1,10 @@
-//! The secret that operators show: `Authorization: Bearer …`.
+//! Bearer token of operators: `Authorization: Bearer …`.
 
 use std::fmt;
 
 use http::{HeaderMap, header};
 
-/// A secret. It is never printed.
+/// Secret that is never printed.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header};
@@ -16,38 +16,38 @@ use http::{HeaderMap, header};
 /// headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer open sesame"));
 /// assert!(token.authorizes(&headers));
 /// assert_eq!(format!("{token:?}"), "Token(hidden)");
-/// # Ok::<(), sluicegate_server::token::NoToken>(())
+/// # Ok::<(), sluicegate_server::token::EmptyToken>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// It would protect nothing.
+/// The token is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoToken;
+pub struct EmptyToken;
 
 impl Token {
-    /// A secret of at least one character.
+    /// Trims the secret.
     ///
     /// # Errors
-    /// When it is empty, or only blanks.
-    pub fn new(secret: &str) -> Result<Self, NoToken> {
+    /// When nothing is left of it.
+    pub fn new(secret: &str) -> Result<Self, EmptyToken> {
         let secret = secret.trim();
-        if secret.is_empty() { Err(NoToken) } else { Ok(Self(secret.to_owned())) }
+        if secret.is_empty() { Err(EmptyToken) } else { Ok(Self(secret.to_owned())) }
     }
 
-    /// Whether whoever sent these headers knows it.
+    /// Whether the headers contain the token.
     #[must_use]
     pub fn authorizes(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some((scheme, secret)) = shown.and_then(|text| text.split_once(' ')) else {
+        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let Some((scheme, secret)) = value.and_then(|text| text.split_once(' ')) else {
             return false;
         };
-        scheme.eq_ignore_ascii_case("bearer") && self.is(secret.trim())
+        scheme.eq_ignore_ascii_case("bearer") && self.matches(secret.trim())
     }
 
-    /// Whether this is it. Takes as long for a good guess as for a bad one of the same length.
+    /// Compares in a time that depends only on the length.
     #[must_use]
-    pub fn is(&self, guess: &str) -> bool {
+    pub fn matches(&self, guess: &str) -> bool {
         let (secret, guess) = (self.0.as_bytes(), guess.as_bytes());
         let differ = secret.iter().zip(guess).fold(0, |differ, (a, b)| differ | (a ^ b));
         differ == 0 && secret.len() == guess.len()
@@ -60,10 +60,10 @@ impl fmt::Debug for Token {
     }
 }
 
-impl fmt::Display for NoToken {
+impl fmt::Display for EmptyToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a token must not be empty")
     }
 }
 
-impl std::error::Error for NoToken {}
+impl std::error::Error for EmptyToken {}

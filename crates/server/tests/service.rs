@@ -121,11 +121,11 @@ fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock)
         text: text(&files[text(file)]).to_owned(),
     };
     let sources: Vec<Source> = sources.as_object().unwrap().iter().map(source).collect();
-    let Settings { merge_domains, needs_a_domain, mut rls, .. } = settings;
+    let Settings { merge_domains, needs_domain, mut rls, .. } = settings;
     // Negative hits are given back there to all clients.
     rls.refunds = RefundPolicy::Open;
     let loaded = load(&sources, &Options { merge_domains, quota_mode: rls.quota_mode });
-    let health = if needs_a_domain { Health::with_a_domain() } else { Health::default() };
+    let health = if needs_domain { Health::requiring_domain() } else { Health::default() };
     let domains = loaded.map(|loaded| loaded.domains);
     if let Ok(domains) = &domains {
         health.rules_loaded(domains.len());

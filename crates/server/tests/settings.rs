@@ -70,7 +70,7 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
     assert_eq!(headers.reset, "X-Reset");
     assert!(settings.rls.shadow_mode && settings.rls.quota_mode && settings.rls.dynamic_metadata);
     assert_eq!((settings.log.level, settings.log.format), (Level::Debug, Format::Json));
-    assert!(settings.start_without_rules && settings.needs_a_domain);
+    assert!(settings.start_without_rules && settings.needs_domain);
     assert_eq!(settings.near_limit_ratio, 0.5);
 }
 

@@ -127,11 +127,11 @@ async fn index(headers: HeaderMap) -> Response {
 }
 
 async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
-    let why_not = admin.app.health().state().why_not_ready();
-    let status = why_not.map_or(StatusCode::OK, |_| StatusCode::SERVICE_UNAVAILABLE);
-    let body = match why_not {
+    let reason = admin.app.health().state().unready_reason();
+    let status = reason.map_or(StatusCode::OK, |_| StatusCode::SERVICE_UNAVAILABLE);
+    let body = match reason {
         _ if accepts(&headers, "application/json") => {
-            response::json(&json!({ "ready": why_not.is_none(), "reason": why_not }))
+            response::json(&json!({ "ready": reason.is_none(), "reason": reason }))
         }
         Some(why) => text(format!("{why}\n")),
         None => text("ok\n"),

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::call::{ConnectionState, end};
 use super::message::{self, OutgoingMessage};
 use super::status::GrpcError;
-use crate::health::{Health, State};
+use crate::health::{Health, HealthState};
 use crate::memory::Account;
 
 /// Service names. The server as a whole is the empty name, and always serves.
@@ -92,7 +92,7 @@ pub(super) async fn watch(
     }
 }
 
-fn serving(name: &str, state: State) -> Serving {
+fn serving(name: &str, state: HealthState) -> Serving {
     match name {
         SERVER => Serving::Yes,
         name if !RATE_LIMIT.contains(&name) => Serving::Unknown,

@@ -144,12 +144,12 @@ const _: () = assert!(SMALL <= u8::MAX as usize);
 /// A response to be sent, framed.
 #[derive(Debug)]
 pub(super) struct OutgoingMessage {
-    bytes: Stored,
+    bytes: FrameBytes,
     _generation: Generation,
 }
 
 #[derive(Debug)]
-enum Stored {
+enum FrameBytes {
     Small { bytes: [u8; SMALL], from: u8, to: u8 },
     Large { bytes: Bytes, _charge: Option<Charge> },
 }
@@ -180,14 +180,14 @@ impl OutgoingMessage {
         let bytes = match bytes.get_mut(..message.len()) {
             Some(start) => {
                 start.copy_from_slice(message);
-                Stored::Small { bytes, from: 0, to: message.len() as u8 }
+                FrameBytes::Small { bytes, from: 0, to: message.len() as u8 }
             }
             None if message.len() <= UNCHARGED_BYTES => {
-                Stored::Large { bytes: Bytes::copy_from_slice(message), _charge: None }
+                FrameBytes::Large { bytes: Bytes::copy_from_slice(message), _charge: None }
             }
             None => {
                 let _charge = Some(account.charge(message.len())?);
-                Stored::Large { bytes: Bytes::copy_from_slice(message), _charge }
+                FrameBytes::Large { bytes: Bytes::copy_from_slice(message), _charge }
             }
         };
         Some(Self { bytes, _generation: generation })
@@ -197,26 +197,26 @@ impl OutgoingMessage {
 impl Buf for OutgoingMessage {
     fn remaining(&self) -> usize {
         match &self.bytes {
-            Stored::Small { from, to, .. } => usize::from(to - from),
-            Stored::Large { bytes, .. } => bytes.remaining(),
+            FrameBytes::Small { from, to, .. } => usize::from(to - from),
+            FrameBytes::Large { bytes, .. } => bytes.remaining(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match &self.bytes {
-            Stored::Small { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
-            Stored::Large { bytes, .. } => bytes.chunk(),
+            FrameBytes::Small { bytes, from, to } => &bytes[usize::from(*from)..usize::from(*to)],
+            FrameBytes::Large { bytes, .. } => bytes.chunk(),
         }
     }
 
     fn advance(&mut self, count: usize) {
         match &mut self.bytes {
-            Stored::Small { from, to, .. } => {
+            FrameBytes::Small { from, to, .. } => {
                 // At most to the end.
                 *from =
                     u8::try_from(count).map_or(*to, |count| from.saturating_add(count).min(*to));
             }
-            Stored::Large { bytes, .. } => bytes.advance(count),
+            FrameBytes::Large { bytes, .. } => bytes.advance(count),
         }
     }
 }

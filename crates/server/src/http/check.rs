@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
 use sluicegate::http::VerdictResponse;
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Operation, Outcome, Snapshot, Span as TimeSpan, Timestamp, Verdict};
+use sluicegate::{Checked, Operation, Outcome, Snapshot, Timestamp, Verdict};
 
 use super::body::receive;
 use super::error::{ApiError, JSON, PROBLEM};
@@ -334,7 +334,8 @@ impl Api {
         let mut verdict = status.verdict;
         // In shadow mode a denied descriptor is reported as one that passes.
         if !is_denied && !verdict.is_allowed() {
-            verdict = Verdict { outcome: Outcome::Allow { wait: TimeSpan::ZERO }, ..verdict };
+            verdict =
+                Verdict { outcome: Outcome::Allow { wait: sluicegate::Span::ZERO }, ..verdict };
         }
         let policies = policies(status.target, rules);
         let limits = VerdictResponse { verdict: &verdict, policies: &policies, now };

@@ -1,7 +1,8 @@
-//! `/v1/forward-auth`, for nginx' `auth_request`, Caddy's `forward_auth` and Traefik's `forwardAuth`.
+//! `/v1/forward-auth`, for nginx' `auth_request`, Caddy's `forward_auth` and Traefik's
+//! `forwardAuth`.
 //!
-//! The proxy describes a request in headers; `forward_auth` in the rules maps it to descriptors. Peers
-//! that the rules do not trust get 403.
+//! The proxy describes a request in headers; `forward_auth` in the rules maps it to descriptors.
+//! Peers that the rules do not trust get 403.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,8 +49,8 @@ const ERROR_BYTES_MAX: usize = 1 << 10;
 
 /// Decides the request that a proxy describes in headers, and charges its limits if it is admitted.
 ///
-/// Any method works. The domain follows the path, as in `/v1/forward-auth/web`, if more than one has
-/// `forward_auth` in the rules. `X-Original-URI` and `X-Original-Method` are aliases of
+/// Any method works. The domain follows the path, as in `/v1/forward-auth/web`, if more than one
+/// has `forward_auth` in the rules. `X-Original-URI` and `X-Original-Method` are aliases of
 /// `X-Forwarded-Uri` and `X-Forwarded-Method`.
 #[utoipa::path(
     get, path = "/v1/forward-auth", tag = "proxies",

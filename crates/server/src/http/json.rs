@@ -53,7 +53,8 @@ pub(super) async fn rate_limit(State(api): State<Arc<Api>>, request: HttpRequest
         Code::Ok => StatusCode::OK,
         Code::OverLimit => {
             let after = api.app.engine().snapshot();
-            // Statuses refer to rules by index, which is valid only if no rules were loaded meanwhile.
+            // Statuses refer to rules by index, which is valid only if no rules were loaded
+            // meanwhile.
             if std::ptr::eq(before.rules(), after.rules())
                 && let Some(status) = denying_status(&scratch.checked().statuses)
             {

@@ -2,27 +2,28 @@
 //!
 //! | route | operation | response |
 //! |---|---|---|
-//! | `POST /v1/check` | decides a request and charges it if admitted | 200; denied: 429 with headers, an error and the statuses |
+//! | `POST /v1/check` | decides, and charges if admitted | 200; denied: 429 with statuses |
 //! | `POST /v1/peek` | decides without charging | 200, also if it would be denied |
 //! | `POST /v1/refund` | refunds a charged check | 200; 403 without proof of the charge |
-//! | `POST /v1/reserve` | charges an estimate, settled later | as `/v1/check`, with a `reservation` |
-//! | `POST /v1/commit`, `/cancel` | settles a reservation with what was used, or with nothing | 200; 404 if unknown |
-//! | `POST /v1/wait` | waits until a request is admitted | 200; 429 at once if that takes too long |
+//! | `POST /v1/reserve` | charges an estimate | as `/v1/check`, with a `reservation` |
+//! | `POST /v1/commit`, `/cancel` | settles a reservation | 200; 404 if unknown |
+//! | `POST /v1/wait` | waits until admitted | 200; 429 at once if that takes too long |
 //! | `POST /v1/explain` | explains rules and outcome; nothing is charged | as `/v1/keys` |
-//! | `POST /v1/keys/inspect`, `/reset` | state of each limit; resets limits | 200; 401 without the token, 403 if off |
-//! | `/v1/forward-auth`, `/v1/forward-auth/DOMAIN` | decides the request that a proxy describes in headers | 200 without a body; denied: by the rules |
+//! | `POST /v1/keys/inspect`, `/reset` | shows or resets limits | 200; 401, or 403 if off |
+//! | `/v1/forward-auth[/DOMAIN]` | decides a proxy's request | 200; denied: by the rules |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | the API for machines | 200 |
 //!
-//! All endpoints under `/v1` take `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or a list
-//! of them as `{"checks":[…]}`. A list is decided one by one, in order and at the same time, and gets
-//! 200 and `{"answers":[…]}`. If one check is malformed, none is decided.
+//! All endpoints under `/v1` take `{"domain":"shop","descriptors":[{"user":"42"}],"hits":1}`, or a
+//! list of them as `{"checks":[…]}`. A list is decided one by one, in order and at the same time,
+//! and gets 200 and `{"answers":[…]}`. If one check is malformed, none is decided.
 //!
-//! A request with an `Idempotency-Key` can be repeated: it is charged once, and gets the first response
-//! again ([`idempotency`](crate::idempotency)).
+//! A request with an `Idempotency-Key` can be repeated: it is charged once, and gets the first
+//! response again ([`idempotency`](crate::idempotency)).
 //!
-//! No `Content-Type` is required, so that `curl -d` works. A malformed body gets 400 with line, column
-//! and field; one that is too large 413, one that is too slow 408. Without rules the status is 503.
+//! No `Content-Type` is required, so that `curl -d` works. A malformed body gets 400 with line,
+//! column and field; one that is too large 413, one that is too slow 408. Without rules the status
+//! is 503.
 
 mod body;
 mod check;
@@ -50,7 +51,7 @@ pub use self::body::BODY_BYTES_MAX;
 use self::error::ApiError;
 pub use self::forward_auth::Peer;
 pub(crate) use self::idempotency::ApiResponse;
-pub use self::openapi::document as openapi;
+pub use self::openapi::openapi;
 pub use self::serve::{HttpLimits, HttpServer, serve};
 use crate::app::App;
 use crate::token::Token;
@@ -174,9 +175,11 @@ const ROUTES: [&str; 14] = [
 /// use tower::ServiceExt;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+/// let rules = "domain: shop\ndescriptors:
+///   - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }";
 /// let router = router(App::new(Engine::new(rules_of(rules)?)?), Options::default());
-/// let request = || Request::post("/v1/check").body(Body::from(r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#));
+/// let check = r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#;
+/// let request = || Request::post("/v1/check").body(Body::from(check));
 /// assert_eq!(router.clone().oneshot(request()?).await?.status(), StatusCode::OK);
 /// let denied = router.oneshot(request()?).await?;
 /// assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);

@@ -18,7 +18,7 @@ use super::schema::ErrorResponse;
 /// assert!(document["paths"]["/v1/check"]["post"].is_object());
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-pub fn document() -> &'static str {
+pub fn openapi() -> &'static str {
     static DOCUMENT: LazyLock<String> =
         LazyLock::new(|| Document::openapi().to_json().unwrap_or_default());
     &DOCUMENT
@@ -30,7 +30,7 @@ pub fn document() -> &'static str {
     responses((status = 200, description = "This document.", body = Object)),
 )]
 pub(super) async fn get() -> Response {
-    ([(CONTENT_TYPE, JSON)], Bytes::from_static(document().as_bytes())).into_response()
+    ([(CONTENT_TYPE, JSON)], Bytes::from_static(openapi().as_bytes())).into_response()
 }
 
 #[derive(OpenApi)]

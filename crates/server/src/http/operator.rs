@@ -1,4 +1,5 @@
-//! Endpoints that need the operator role: `/v1/keys/…`, `/v1/explain`, and `/v1/refund` without proof.
+//! Endpoints that need the operator role: `/v1/keys/…`, `/v1/explain`, and `/v1/refund` without
+//! proof.
 //!
 //! A refund refills limits as a reset does, so it requires the operator role or proof of a charge:
 //! the idempotency key and the body of a check that this node has admitted. The stored response of

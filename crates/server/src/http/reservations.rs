@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
 use sluicegate::backend::Call;
-use sluicegate::{Checked, HoldError, Refusal as CoreRefusal, Span, Timestamp};
+use sluicegate::{Checked, HoldError, Refusal, Span, Timestamp};
 
 use super::Api;
 use super::body::receive;
@@ -56,8 +56,8 @@ pub(super) async fn reserve(State(api): State<Arc<Api>>, request: HttpRequest) -
     api.respond_reservation(Endpoint::Reserve, "POST /v1/reserve", request).await
 }
 
-/// Settles a reservation with what was used: the rest is refunded, an excess is charged, into debt if
-/// need be.
+/// Settles a reservation with what was used: the rest is refunded, an excess is charged, into debt
+/// if need be.
 #[utoipa::path(
     post, path = "/v1/commit", tag = "limits",
     params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. A request that is repeated with the same key and body gets the first response, and is not charged again.")),
@@ -87,8 +87,8 @@ pub(super) async fn cancel(State(api): State<Arc<Api>>, request: HttpRequest) ->
     api.respond_reservation(Endpoint::Cancel, "POST /v1/cancel", request).await
 }
 
-/// Waits until a request is admitted; denies it at once if that would take longer than `timeout_ms`.
-/// Closing the connection gives the turn up.
+/// Waits until a request is admitted; denies it at once if that would take longer than
+/// `timeout_ms`. Closing the connection gives the turn up.
 #[utoipa::path(
     post, path = "/v1/wait", tag = "limits",
     params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. A request that is repeated with the same key and body gets the first response, and is not charged again.")),
@@ -278,7 +278,7 @@ impl From<ReservationError> for ApiError {
             ReservationError::Hold(HoldError::Store(_)) => Self::store(error),
             ReservationError::TooManyReservations { .. }
             | ReservationError::TooManyWaiting { .. }
-            | ReservationError::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {
+            | ReservationError::Hold(HoldError::Refused(Refusal::TooManyHolds { .. })) => {
                 Self::too_many(message)
             }
             _ => Self::invalid(message),

@@ -3,7 +3,8 @@
 //! ```text
 //!   result   {"allowed": true, "statuses": [status, …]}
 //!            {"error": {…}, "allowed": false, "statuses": [status, …]}
-//!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8, "reset_after_ms": 200}
+//!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8,
+//!             "reset_after_ms": 200}
 //! ```
 //!
 //! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless

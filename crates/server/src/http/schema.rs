@@ -7,7 +7,8 @@
 //!
 //! let alice = Descriptor::of([("user", "alice")]);
 //! let check = Check { domain: "shop".to_owned(), descriptors: vec![alice], hits: None };
-//! assert_eq!(serde_json::to_string(&check)?, r#"{"domain":"shop","descriptors":[{"user":"alice"}]}"#);
+//! let json = r#"{"domain":"shop","descriptors":[{"user":"alice"}]}"#;
+//! assert_eq!(serde_json::to_string(&check)?, json);
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 

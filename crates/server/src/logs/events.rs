@@ -1,12 +1,15 @@
 //! The service's log lines, one call site each, so that each has a rate limit of its own.
 //!
-//! | level | lines |
-//! |---|---|
-//! | error: an operator must act | [`listener_failed`], [`rules_error`], [`rules_rejected`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`] |
-//! | warn: an operator should know | [`setting_warning`], [`rules_warning`], [`auth_failed`], [`no_domains`], [`domain_removed`], [`certificate_rejected`], [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`] |
-//! | info | [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`], [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`], [`store_connected`], [`store_accepts_writes`] |
-//! | debug | [`request_denied`], without descriptor values |
-//! | trace | [`descriptor_denied`], with them |
+//! - error, an operator must act: [`listener_failed`], [`rules_error`], [`rules_rejected`],
+//!   [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
+//! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
+//!   [`no_domains`], [`domain_removed`], [`certificate_rejected`], [`store_disconnected`],
+//!   [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`]
+//! - info: [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`], [`certificate_loaded`],
+//!   [`drain_started`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`],
+//!   [`store_connected`], [`store_accepts_writes`]
+//! - debug: [`request_denied`], without descriptor values
+//! - trace: [`descriptor_denied`], with them
 //!
 //! Failed authentication aside, a single client causes neither errors nor warnings.
 

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use sluicegate::Timestamp;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level as Severity};
+use tracing::{Event, Level};
 
 use super::Format;
 
@@ -34,11 +34,11 @@ pub(super) fn line(
         fields.bare("suppressed", format_args!("{suppressed}"));
     }
     let (name, padded) = match *event.metadata().level() {
-        Severity::ERROR => ("error", "ERROR"),
-        Severity::WARN => ("warning", "WARN "),
-        Severity::INFO => ("info", "INFO "),
-        Severity::DEBUG => ("debug", "DEBUG"),
-        Severity::TRACE => ("trace", "TRACE"),
+        Level::ERROR => ("error", "ERROR"),
+        Level::WARN => ("warning", "WARN "),
+        Level::INFO => ("info", "INFO "),
+        Level::DEBUG => ("debug", "DEBUG"),
+        Level::TRACE => ("trace", "TRACE"),
     };
     let now = rfc3339(now);
     let Fields { message, out: fields, .. } = fields;

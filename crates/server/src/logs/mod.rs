@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   2026-11-15T12:00:00.123Z WARN  certificate not loaded path=tls.crt error="..." suppressed=12
-//!   {"@timestamp":"2026-11-15T12:00:00.123Z","level":"warning","@message":"certificate not loaded","path":"tls.crt"}
+//!   {"@timestamp":"2026-11-15T12:00:00.123Z","level":"warning","@message":"…","path":"tls.crt"}
 //! ```
 //!
 //! - Each call site has a rate limit; `suppressed` of its next line counts the lines left out.
@@ -67,7 +67,7 @@ pub enum Level {
 /// Logging cannot be started.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum LogsError {
     /// The process has a global subscriber already.
     AlreadyStarted,
     /// The rate limit is invalid.
@@ -79,11 +79,11 @@ pub enum StartError {
 ///
 /// # Errors
 /// If logging was started before.
-pub fn start(options: Options) -> Result<WorkerGuard, StartError> {
+pub fn start(options: Options) -> Result<WorkerGuard, LogsError> {
     let (writer, guard) = layer::QueueWriter::start(io::stderr());
-    let subscriber = subscriber(options, SystemClock::get(), writer).map_err(StartError::Limit)?;
+    let subscriber = subscriber(options, SystemClock::get(), writer).map_err(LogsError::Limit)?;
     let started = tracing::subscriber::set_global_default(subscriber);
-    started.map(|()| guard).map_err(|_| StartError::AlreadyStarted)
+    started.map(|()| guard).map_err(|_| LogsError::AlreadyStarted)
 }
 
 impl Default for Options {
@@ -105,7 +105,7 @@ impl Level {
     }
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for LogsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlreadyStarted => f.write_str("logging was started before"),
@@ -114,4 +114,4 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for LogsError {}

@@ -11,14 +11,14 @@ use super::rules::LISTED_MAX;
 
 /// A rule that is not always decided by the store.
 #[derive(Debug)]
-struct Row {
+struct LevelRow {
     labels: Labels,
     consistency: Consistency,
     level: RuleLevel,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
 }
@@ -33,105 +33,105 @@ enum Scope {
     Eventual,
 }
 
-type Family = (Kind, Scope, &'static str, &'static str, fn(&RuleLevel) -> u64);
+type Family = (MetricKind, Scope, &'static str, &'static str, fn(&RuleLevel) -> u64);
 
 const FAMILIES: [Family; 15] = [
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::All,
         "sluicegate_local_decisions_total",
         "Hits decided without the store.",
         |level| level.local,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::All,
         "sluicegate_asked_decisions_total",
         "Hits decided by the store.",
         |level| level.remote,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::All,
         "sluicegate_over_bound",
         "Upper bound of the hits above the limit of one key: those that other nodes admitted between two syncs, as last pulled.",
         |level| level.over_bound,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::All,
         "sluicegate_over_observed",
         "Largest observed number of hits above the limit of one key in a window.",
         |level| level.over_observed,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::All,
         "sluicegate_short_bound",
         "Leased quota that is unspent: lost until it expires if this node crashes now.",
         |level| level.short_bound,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::All,
         "sluicegate_short_observed_total",
         "Leased quota that expired unspent.",
         |level| level.short_observed,
     ),
-    (Kind::Gauge, Scope::Leased, "sluicegate_leases", "Keys leased by this node.", |level| {
+    (MetricKind::Gauge, Scope::Leased, "sluicegate_leases", "Keys leased by this node.", |level| {
         level.leases
     }),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::Leased,
         "sluicegate_lease_calls_total",
         "Calls that acquired or released leases.",
         |level| level.lease_calls,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::Leased,
         "sluicegate_promoted_total",
         "Keys promoted to leases.",
         |level| level.promoted,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::Leased,
         "sluicegate_demoted_total",
         "Keys demoted from leases.",
         |level| level.demoted,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::Hot,
         "sluicegate_hot_keys",
         "Leased keys of a strict rule, because they are hot.",
         |level| level.leases,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::Eventual,
         "sluicegate_synced_keys",
         "Keys whose counts are synced with other nodes.",
         |level| level.synced,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::Eventual,
         "sluicegate_sync_pushes_total",
         "Pushes of counts to the store.",
         |level| level.pushes,
     ),
     (
-        Kind::Counter,
+        MetricKind::Counter,
         Scope::Eventual,
         "sluicegate_sync_push_failures_total",
         "Failed pushes of counts; they are retried.",
         |level| level.pushes_failed,
     ),
     (
-        Kind::Gauge,
+        MetricKind::Gauge,
         Scope::Eventual,
         "sluicegate_sync_interval_milliseconds",
         "Sync interval of the rule.",
@@ -146,8 +146,8 @@ pub(super) fn put(page: &mut Page, redis: &Engine<RedisBackend>) {
     let rows = rows(redis);
     for (kind, scope, name, help, number) in FAMILIES {
         let mut family = match kind {
-            Kind::Counter => page.counter(name, help),
-            Kind::Gauge => page.gauge(name, help),
+            MetricKind::Counter => page.counter(name, help),
+            MetricKind::Gauge => page.gauge(name, help),
         };
         for row in rows.iter().filter(|row| scope.covers(row.consistency)) {
             family.labeled(&row.labels, number(&row.level));
@@ -173,16 +173,16 @@ fn put_outage_bounds(page: &mut Page, redis: &Engine<RedisBackend>) {
     }
 }
 
-fn rows(redis: &Engine<RedisBackend>) -> Vec<Row> {
+fn rows(redis: &Engine<RedisBackend>) -> Vec<LevelRow> {
     let rules = redis.snapshot();
     let set = rules.rules();
     let kept = |no| (no, set.rule(no).effective_consistency());
     let others = set.rules().map(kept).filter(|(_, level)| *level != Consistency::Strict);
-    let mut rows: Vec<Row> = others
+    let mut rows: Vec<LevelRow> = others
         .take(LISTED_MAX)
         .map(|(no, consistency)| {
             let labels = Labels::new("rule", &set.id(no)).and("level", level_name(consistency));
-            Row { labels, consistency, level: redis.backend().level(&rules, no) }
+            LevelRow { labels, consistency, level: redis.backend().level(&rules, no) }
         })
         .collect();
     // Rules with the same id are summed, so that no series occurs twice.

@@ -3,7 +3,8 @@
 //! There `domain`, `key1` and `key2` are the first parts of a dotted name such as
 //! `shop.user_id.path_/login`: further keys are left out, a dot in a key separates too, and equal
 //! series are summed. The same holds here, with a further label `rule`, the rule's id. Values that
-//! clients send are never a label, `detailed_metric` or not: they could create any number of series.
+//! clients send are never a label, `detailed_metric` or not: they could create any number of
+//! series.
 
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::{RuleNo, RuleSet};
@@ -20,7 +21,7 @@ pub(super) const LISTED_MAX: usize = 10_000;
 
 /// A sample of each family.
 #[derive(Debug)]
-struct Row {
+struct RuleRow {
     labels: Labels,
     stats: Stats,
 }
@@ -58,7 +59,7 @@ pub(super) fn put(page: &mut Page, rules: &Snapshot<'_>) {
     }
 }
 
-fn rows(rules: &Snapshot<'_>) -> Vec<Row> {
+fn rows(rules: &Snapshot<'_>) -> Vec<RuleRow> {
     let set = rules.rules();
     let all_are_listed = set.rules().len() <= UNHIT_MAX;
     let mut rows = Vec::new();
@@ -70,18 +71,18 @@ fn rows(rules: &Snapshot<'_>) -> Vec<Row> {
             // A listed rule stays listed, since counts never decrease; so this sum only grows.
             add(&mut other, &stats);
         } else if all_are_listed || stats != Stats::default() {
-            rows.push(Row { labels: labels(set, no), stats });
+            rows.push(RuleRow { labels: labels(set, no), stats });
         }
     }
-    rows.push(Row { labels: Labels::new("rule", "override"), stats: rules.override_stats() });
+    rows.push(RuleRow { labels: Labels::new("rule", "override"), stats: rules.override_stats() });
     if set.rules().len() > LISTED_MAX {
-        rows.push(Row { labels: Labels::new("rule", "other"), stats: other });
+        rows.push(RuleRow { labels: Labels::new("rule", "other"), stats: other });
     }
     merge(rows)
 }
 
 /// Sums rules with the same labels, so that no series occurs twice.
-fn merge(mut rows: Vec<Row>) -> Vec<Row> {
+fn merge(mut rows: Vec<RuleRow>) -> Vec<RuleRow> {
     rows.sort_by(|a, b| a.labels.cmp(&b.labels));
     rows.dedup_by(|next, kept| {
         let same = next.labels == kept.labels;

@@ -2,7 +2,8 @@
 //!
 //! A reservation is named by a [`Ticket`] that contains the request: the service stores nothing
 //! beside its counters, and any node that shares them can settle it. Only the number of pending
-//! reservations is tracked ([`PendingReservations`]), since each takes memory until it is forgotten.
+//! reservations is tracked ([`PendingReservations`]), since each takes memory until it is
+//! forgotten.
 
 mod pending;
 mod ticket;
@@ -42,7 +43,8 @@ const DROPPED_WITH_EACH: usize = 2;
 /// use sluicegate::{Checked, Engine, rules_of};
 /// use sluicegate_server::reservations::{Reservations, TTL};
 ///
-/// let rules = "domain: llm\ndescriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1000/day } }]";
+/// let rules = "domain: llm\ndescriptors:
+///   - { key: user, limits: { algorithm: fixed_window, rate: 1000/day } }";
 /// let engine: Engine<dyn Backend> = Engine::new(rules_of(rules)?)?.into();
 /// let entries = [Entry::new("user", "42")];
 /// let descriptors = [Descriptor::of(&entries)];

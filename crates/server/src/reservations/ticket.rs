@@ -1,7 +1,7 @@
 //! The name of a reservation: its request and its random id, as URL-safe base64.
 //!
 //! ```text
-//!   version · holder · time of forgetting · domain · descriptors      strings and lists with length
+//!   version · holder · expiry · domain · descriptors      strings and lists with length
 //! ```
 //!
 //! It contains nothing that its holder has not sent before. The id makes it unguessable: see
@@ -32,7 +32,8 @@ const VERSION: u8 = 1;
 /// let ticket = Ticket::new(&request, sluicegate::new_holder(), Timestamp::EPOCH)?;
 ///
 /// let read = Ticket::decode(&ticket.to_string())?;
-/// assert_eq!(read.with_request(300, |request| (request.domain.to_owned(), request.hits)), ("llm".to_owned(), 300));
+/// let read = read.with_request(300, |request| (request.domain.to_owned(), request.hits));
+/// assert_eq!(read, ("llm".to_owned(), 300));
 /// assert!(Ticket::decode("what is this").is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -7,9 +7,7 @@ use http::HeaderMap;
 use sluicegate::backend::Call;
 use sluicegate::backend::StoreError;
 use sluicegate::http::VerdictResponse;
-use sluicegate::{
-    Checked, HoldError, Operation, Outcome, Refusal as CoreRefusal, Snapshot, Timestamp,
-};
+use sluicegate::{Checked, HoldError, Operation, Outcome, Refusal, Snapshot, Timestamp};
 
 use super::RespServer;
 use super::frame::{Args, OwnedArgs};
@@ -324,7 +322,7 @@ impl From<ReservationError> for RespError {
             }
             ReservationError::TooManyReservations { .. }
             | ReservationError::TooManyWaiting { .. }
-            | ReservationError::Hold(HoldError::Refused(CoreRefusal::TooManyHolds { .. })) => {
+            | ReservationError::Hold(HoldError::Refused(Refusal::TooManyHolds { .. })) => {
                 Self::overload(format!("TRYAGAIN {error}"))
             }
             _ => Self::invalid(error),

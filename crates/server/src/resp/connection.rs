@@ -1,7 +1,8 @@
 //! A connection, from its first byte to its last.
 //!
-//! It has one buffer for input and one for output. Nothing is read while the client does not read its
-//! replies. Timeouts are checked twice per timeout, so that no command needs a timer of its own.
+//! It has one buffer for input and one for output. Nothing is read while the client does not read
+//! its replies. Timeouts are checked twice per timeout, so that no command needs a timer of its
+//! own.
 
 use std::future::poll_fn;
 use std::io;
@@ -140,8 +141,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
         Ok(Next::Read)
     }
 
-    /// Waits for the reply of a command; later commands wait with it. A client that disconnects gives
-    /// its turn up.
+    /// Waits for the reply of a command; later commands wait with it. A client that disconnects
+    /// gives its turn up.
     async fn wait(&mut self) -> io::Result<()> {
         let mut reply = pin!(self.dispatcher.wait());
         let reply = loop {
@@ -194,7 +195,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
         Poll::Ready(Ok(count))
     }
 
-    /// Makes room for more bytes; whether there is any. It grows with what has come, never with what was announced.
+    /// Makes room for more bytes; whether there is any. Grows with the received bytes, never with
+    /// an announced length.
     fn make_room(&mut self) -> bool {
         let (was_full, length) = (self.to == self.input.len(), self.input.len());
         if self.from > 0 {
@@ -237,8 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
             && self.idle.is_within(is_empty, now, limits.timeout, limits.idle)
     }
 
-    /// Closes after the last reply, and discards further input: closing with unread input resets the
-    /// connection, and the client would lose the reply.
+    /// Closes after the last reply, and discards further input: closing with unread input resets
+    /// the connection, and the client would lose the reply.
     async fn end(&mut self) -> io::Result<()> {
         const UNREAD_BYTES_MAX: usize = 1 << 20;
 

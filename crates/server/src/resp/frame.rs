@@ -8,9 +8,9 @@
 //! Announced lengths are checked against limits, and allocate nothing. The state of an incomplete
 //! command is kept, so that one that arrives byte by byte is parsed once.
 //!
-//! An inline command is split into words; quotes group characters with blanks. Between double quotes
-//! `\n`, `\r`, `\t`, `\b`, `\a` and `\xff` are escapes, and `\` quotes any other character; between
-//! single quotes only `\'` is an escape.
+//! An inline command is split into words; quotes group characters with blanks. Between double
+//! quotes `\n`, `\r`, `\t`, `\b`, `\a` and `\xff` are escapes, and `\` quotes any other character;
+//! between single quotes only `\'` is an escape.
 
 use std::fmt;
 

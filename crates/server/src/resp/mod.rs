@@ -2,16 +2,18 @@
 //!
 //! | command | operation | reply |
 //! |---|---|---|
-//! | `CL.THROTTLE key max_burst count period [quantity]` | charges a token bucket whose limit is in the command | limited, limit, remaining, retry_after, reset_after |
-//! | `SG.CHECK domain key=value … [COST n]` | decides by the rules, and charges if admitted | the same |
+//! | `CL.THROTTLE key max_burst count period [quantity]` | charges a token bucket | integers |
+//! | `SG.CHECK domain key=value … [COST n]` | decides, and charges if admitted | the same |
 //! | `SG.PEEK …`, `SG.REFUND …` | decides without charging; refunds | the same |
-//! | `SG.RESERVE … [TTL ms]`, `SG.WAIT … [TIMEOUT ms]` | charges an estimate; waits until admitted | the same, and a token or null |
-//! | `SG.COMMIT token n`, `SG.CANCEL token` | settles a reservation | the same, and the refunded hits |
+//! | `SG.RESERVE … [TTL ms]` | charges an estimate | the same, and a token or null |
+//! | `SG.WAIT … [TIMEOUT ms]` | waits until admitted | the same, and a token or null |
+//! | `SG.COMMIT token n`, `SG.CANCEL token` | settles a reservation | the same, and refunded hits |
 //! | `HELLO`, `AUTH`, `CLIENT`, `SELECT 0`, `RESET`, `QUIT` | connection | as Redis |
 //! | `PING`, `ECHO`, `INFO`, `COMMAND`, `CONFIG GET` | for tools | as Redis |
 //!
-//! Times are whole seconds, rounded up. −1 means none: `retry_after` of an admitted request or of one
-//! that can never pass; limit and remaining of a request without a limit.
+//! The integers are limited (0 or 1), limit, remaining, `retry_after` and `reset_after`. Times are
+//! whole seconds, rounded up. −1 means none: `retry_after` of an admitted request or of one that
+//! can never pass; limit and remaining of a request without a limit.
 
 mod check;
 mod commands;

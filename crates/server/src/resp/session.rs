@@ -150,8 +150,9 @@ impl Session {
         server: &RespServer,
     ) -> Result<(), RespError> {
         let Some(secret) = &server.password else { return Err(RespError::invalid(NO_PASSWORD)) };
-        let is_right =
-            || str::from_utf8(password).is_ok_and(|password| secret.is(password)) && user == USER;
+        let is_right = || {
+            str::from_utf8(password).is_ok_and(|password| secret.matches(password)) && user == USER
+        };
         match server.app.authenticate(AuthEndpoint::Resp, self.peer, is_right) {
             Ok(()) => {
                 self.failures = 0;

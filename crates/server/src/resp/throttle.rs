@@ -1,4 +1,5 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: a token bucket whose limit is in the command.
+//! `CL.THROTTLE key max_burst count period [quantity]`: a token bucket whose limit is in the
+//! command.
 
 use sluicegate::throttle::{NoRoom, Throttle, ThrottleParams};
 use sluicegate::{Outcome, Span, Timestamp, Verdict};

@@ -75,13 +75,15 @@ impl App {
     /// use sluicegate_server::rls::response::Code;
     /// use sluicegate_server::telemetry::Endpoint;
     ///
-    /// let rules = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]";
+    /// let rules = "domain: shop\ndescriptors:
+    ///   - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }";
     /// let app = App::new(Engine::new(rules_of(rules)?)?);
     ///
     /// let request = b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242";
     /// let (mut out, mut scratch) = (Vec::new(), Default::default());
     /// assert_eq!(app.answer(Endpoint::Json, request, &mut scratch, &mut out).await?, Code::Ok);
-    /// assert_eq!(app.answer(Endpoint::Json, request, &mut scratch, &mut out).await?, Code::OverLimit);
+    /// let code = app.answer(Endpoint::Json, request, &mut scratch, &mut out).await?;
+    /// assert_eq!(code, Code::OverLimit);
     /// # Ok(())
     /// # }
     /// ```

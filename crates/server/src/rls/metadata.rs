@@ -1,5 +1,5 @@
-//! `dynamic_metadata`: the request and the metadata of its rules, for filters and logs behind Envoy's
-//! rate limit filter.
+//! `dynamic_metadata`: the request and the metadata of its rules, for filters and logs behind
+//! Envoy's rate limit filter.
 //!
 //! ```text
 //!   { domain, hitsAddend?, metadata?, deniedBy?,
@@ -9,7 +9,8 @@
 //! `level` and `over` are present where the shared store did not decide.
 //!
 //! A `google.protobuf.Struct` has `fields = 1 { key = 1, value = 2 }`; a `Value` one of `null = 1`,
-//! `number = 2`, `string = 3`, `bool = 4`, `struct = 5`, `list = 6`; a `ListValue` has `values = 1`.
+//! `number = 2`, `string = 3`, `bool = 4`, `struct = 5`, `list = 6`; a `ListValue` has `values =
+//! 1`.
 
 use sluicegate::rules::metadata::Metadata;
 use sluicegate::{Promise, Status};

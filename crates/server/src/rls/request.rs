@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   RateLimitRequest     domain = 1, descriptors = 2, hits_addend = 3
-//!   RateLimitDescriptor  entries = 1 { key = 1, value = 2 }, limit = 2 { requests_per_unit = 1, unit = 2 },
+//!   RateLimitDescriptor  entries = 1 { key = 1, value = 2 },
+//!                        limit = 2 { requests_per_unit = 1, unit = 2 },
 //!                        hits_addend = 3 { value = 1 }, is_negative_hits = 4
 //! ```
 

@@ -1,9 +1,10 @@
 //! Encoder of `RateLimitResponse`.
 //!
 //! ```text
-//!   RateLimitResponse  overall_code = 1, statuses = 2, response_headers_to_add = 3, request_headers_to_add = 4, dynamic_metadata = 6
-//!   DescriptorStatus   code = 1, current_limit = 2 { requests_per_unit = 1, unit = 2, name = 3 }, limit_remaining = 3,
-//!                      duration_until_reset = 4 { seconds = 1 }
+//!   RateLimitResponse  overall_code = 1, statuses = 2, response_headers_to_add = 3,
+//!                      request_headers_to_add = 4, dynamic_metadata = 6
+//!   DescriptorStatus   code = 1, current_limit = 2 { requests_per_unit = 1, unit = 2, name = 3 },
+//!                      limit_remaining = 3, duration_until_reset = 4 { seconds = 1 }
 //!   HeaderValue        key = 1, value = 2
 //! ```
 

@@ -1,4 +1,4 @@
-//! The rules of the service: where they come from, and who hears of it when they change.
+//! Loads the rules of the service, follows their files, and reports changes.
 
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::problem::Problem;
@@ -6,24 +6,24 @@ use sluicegate::config::rules::Options;
 use sluicegate::config::watch::Watch;
 use sluicegate::{Change, Following, LOOK_EVERY, RulesError, WithheldDomain, rules_of};
 
-use super::{StartError, broken};
+use super::{StartError, failed_to};
 use crate::EXAMPLE_RULES;
 use crate::app::App;
 use crate::logs::events;
 use crate::settings::Settings;
 use crate::telemetry::Event;
 
-/// Rules that are followed while they change, if they are in files.
+/// Rules whose files are followed; the example rules have none.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct FollowedRules {
     following: Option<Following>,
 }
 
-impl Rules {
-    /// Takes the rules, and follows them from now on.
-    pub(super) fn take(app: &App, settings: &Settings) -> Result<Self, StartError> {
+impl FollowedRules {
+    /// Loads the rules and starts to follow their files.
+    pub(super) fn load(app: &App, settings: &Settings) -> Result<Self, StartError> {
         if settings.rules.is_empty() {
-            take_example(app).map_err(StartError::Rules)?;
+            load_example(app).map_err(StartError::Rules)?;
             return Ok(Self { following: None });
         }
         let files = ReadOptions { ignore_dot_files: settings.ignore_dot_files };
@@ -33,24 +33,24 @@ impl Rules {
         let engine = app.engine();
         let follower = match engine.follow(watch(), options) {
             Ok((follower, warnings)) => {
-                loaded(app, &warnings);
+                report_loaded(app, &warnings);
                 follower
             }
             Err(problem) if settings.start_without_rules => {
-                refused(app, &problem);
+                report_refused(app, &problem);
                 engine.follow_changes(watch(), options)
             }
             Err(problem) => return Err(StartError::Rules(problem)),
         };
         let follower = follower.with_removal_grace(settings.rules_removal_grace);
-        let told = app.clone();
-        let following = follower.start(LOOK_EVERY, move |change| tell(&told, change));
-        let following = following.map_err(|error| broken("follow the rules", error))?;
+        let reporter = app.clone();
+        let following = follower.start(LOOK_EVERY, move |change| report(&reporter, change));
+        let following = following.map_err(|error| failed_to("follow the rules", error))?;
         Ok(Self { following: Some(following) })
     }
 
-    /// Has them read again.
-    pub(super) fn reread(&self) {
+    /// Reads the files again.
+    pub(super) fn reload(&self) {
         match &self.following {
             Some(following) => following.reread(),
             None => events::nothing_to_reload(),
@@ -58,22 +58,22 @@ impl Rules {
     }
 }
 
-fn take_example(app: &App) -> Result<(), RulesError> {
+fn load_example(app: &App) -> Result<(), RulesError> {
     let reloaded = app.engine().reload(rules_of(EXAMPLE_RULES)?);
     reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
-    loaded(app, &[]);
+    report_loaded(app, &[]);
     Ok(())
 }
 
-fn tell(app: &App, change: Change) {
+fn report(app: &App, change: Change) {
     match change {
         Change::Taken { reloaded, warnings, withheld } => {
-            loaded(app, &warnings);
+            report_loaded(app, &warnings);
             events::rules_reloaded(&reloaded);
-            withhold(app, withheld);
+            report_withheld(app, withheld);
         }
         Change::Refused(problem) => {
-            refused(app, &problem);
+            report_refused(app, &problem);
         }
         Change::Withheld(withheld) => {
             withheld.iter().for_each(|domain| events::rules_withheld(domain));
@@ -84,7 +84,7 @@ fn tell(app: &App, change: Change) {
 
 /// Reports a reading of the files that leaves domains without rules as a load error, and the end of
 /// earlier ones.
-fn withhold(app: &App, withheld: Vec<WithheldDomain>) {
+fn report_withheld(app: &App, withheld: Vec<WithheldDomain>) {
     if !withheld.is_empty() {
         app.telemetry().record(Event::RulesRefused);
     }
@@ -101,7 +101,7 @@ fn withhold(app: &App, withheld: Vec<WithheldDomain>) {
     withheld.iter().for_each(|domain| events::rules_withheld(domain));
 }
 
-fn loaded(app: &App, warnings: &[Problem]) {
+fn report_loaded(app: &App, warnings: &[Problem]) {
     app.telemetry().record(Event::RulesLoaded);
     let domains = app.engine().snapshot().rules().domains().count();
     app.health().rules_loaded(domains);
@@ -111,9 +111,9 @@ fn loaded(app: &App, warnings: &[Problem]) {
     warnings.iter().for_each(|warning| events::rules_warning(warning));
 }
 
-fn refused(app: &App, problem: &RulesError) {
+fn report_refused(app: &App, problem: &RulesError) {
     app.telemetry().record(Event::RulesRefused);
-    // Each problem has a line of its own, in a log as in a terminal.
+    // One log line per problem.
     problem.to_string().lines().for_each(|line| events::rules_error(&line));
     events::rules_rejected();
 }

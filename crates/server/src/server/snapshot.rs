@@ -1,10 +1,12 @@
-//! Counts that survive a restart: restored at the start, saved at the end and in between.
+//! Snapshots of the counts: restored at the start, saved periodically and at the end.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate::snapshot::{Restoration, SnapshotFile};
 use sluicegate::{Memory, SnapshotError};
+use tokio::time::{Instant, interval_at};
 
 use crate::app::App;
 use crate::logs::events;
@@ -12,12 +14,11 @@ use crate::telemetry::Event;
 
 /// The file that counts are saved to.
 #[derive(Debug, Clone)]
-pub(super) struct Saving {
+pub(super) struct Snapshots {
     file: Arc<SnapshotFile>,
 }
 
-/// The store, as it was saved or empty; the file, locked for this process; and which of the two it
-/// was.
+/// Opens and locks the snapshot file and restores the store from it; without a file it is empty.
 ///
 /// # Errors
 /// When the file is something else or belongs to another process, its folder does not exist, or a
@@ -25,20 +26,20 @@ pub(super) struct Saving {
 pub(super) fn open(
     path: Option<&Path>,
     identities_max: u64,
-) -> Result<(Memory, Option<Saving>, Restoration), SnapshotError> {
-    let most = usize::try_from(identities_max).unwrap_or(usize::MAX);
+) -> Result<(Memory, Option<Snapshots>, Restoration), SnapshotError> {
+    let entries_max = usize::try_from(identities_max).unwrap_or(usize::MAX);
     let Some(path) = path else {
-        return Ok((Memory::with_entries(most), None, Restoration::Missing));
+        return Ok((Memory::with_entries(entries_max), None, Restoration::Missing));
     };
     let file = SnapshotFile::open(path)?;
-    let (memory, restoration) = file.restore(most)?;
-    Ok((memory, Some(Saving { file: Arc::new(file) }), restoration))
+    let (memory, restoration) = file.restore(entries_max)?;
+    Ok((memory, Some(Snapshots { file: Arc::new(file) }), restoration))
 }
 
 /// Reports how the store was restored. Counters at zero admit more than they should, which an
 /// operator must see, and which is no reason to be down.
-pub(super) fn report(app: &App, saving: Option<&Saving>, restoration: &Restoration) {
-    let Some(Saving { file }) = saving else { return };
+pub(super) fn report(app: &App, snapshots: Option<&Snapshots>, restoration: &Restoration) {
+    let Some(Snapshots { file }) = snapshots else { return };
     match restoration {
         Restoration::Restored => events::snapshot_restored(&file.path().display()),
         Restoration::Failed { error, moved_to } => {
@@ -49,8 +50,8 @@ pub(super) fn report(app: &App, saving: Option<&Saving>, restoration: &Restorati
     }
 }
 
-impl Saving {
-    /// Saves all. It blocks while it writes, and while another does.
+impl Snapshots {
+    /// Saves all counts. Blocks while it writes, and while another call does.
     pub(super) fn save(&self, app: &App) {
         match self.file.save(app.engine().memory()) {
             Ok(saved) => events::snapshot_saved(&self.file.path().display(), &saved),
@@ -58,6 +59,24 @@ impl Saving {
                 app.telemetry().record(Event::SnapshotNotSaved);
                 events::snapshot_failed(&error);
             }
+        }
+    }
+
+    /// Saves all counts on a blocking thread.
+    pub(super) async fn save_in_background(&self, app: &App) {
+        let (snapshots, app) = (self.clone(), app.clone());
+        let _ = tokio::task::spawn_blocking(move || snapshots.save(&app)).await;
+    }
+
+    /// Saves periodically, forever; returns at once if the interval is zero.
+    pub(super) async fn save_every(&self, every: Duration, app: &App) {
+        if every.is_zero() {
+            return;
+        }
+        let mut ticks = interval_at(Instant::now() + every, every);
+        loop {
+            ticks.tick().await;
+            self.save_in_background(app).await;
         }
     }
 }

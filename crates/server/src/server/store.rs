@@ -7,16 +7,16 @@ use sluicegate_redis::{
     Address, EnvoyKeys, Link, LinkOptions, RedisBackend, Secret, Store, StoreOptions, TlsOptions,
 };
 
-use super::{StartError, broken};
+use super::{StartError, failed_to};
 use crate::health::Health;
 use crate::logs::events;
 use crate::settings::{RedisServer, RedisSettings};
 
-/// How often it is looked at whether the store can be asked.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval between checks of the connection.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// The engine with its counters in Redis, which need not be reachable yet.
-pub(super) fn on_redis(
+/// Moves the counters of the engine to Redis, which need not be reachable yet.
+pub(super) fn with_redis(
     engine: Engine,
     settings: &RedisSettings,
 ) -> Result<Engine<RedisBackend>, StartError> {
@@ -35,8 +35,8 @@ pub(super) fn on_redis(
 }
 
 fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {
-    let wanted = format!("keep counters in `{}` ({})", server.address, server.source);
-    let address = Address::parse(&server.address).map_err(|error| broken(&wanted, error))?;
+    let step = format!("store counters in `{}` ({})", server.address, server.source);
+    let address = Address::parse(&server.address).map_err(|error| failed_to(&step, error))?;
     let wait_replicas = settings.wait_replicas;
     let options = LinkOptions {
         timeout: settings.timeout,
@@ -53,39 +53,40 @@ fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartErr
             client_key: tls.identity.as_ref().map(|(_, key)| key.clone()),
             skip_hostname_verification: tls.skip_hostname_verification,
         }),
-        // It holds up what else is under way: with a longer wait a missing replica would have everybody run into the time-out.
+        // The wait blocks other calls of its connection: if it were longer, a missing replica
+        // would make all of them time out.
         wait_replicas: (wait_replicas > 0).then_some((wait_replicas, settings.timeout / 4)),
         ..LinkOptions::default()
     };
-    Link::open(address, options).map_err(|error| broken(&wanted, error))
+    Link::open(address, options).map_err(|error| failed_to(&step, error))
 }
 
-/// What was last heard of it.
-fn why_down(link: &Link) -> Option<Box<str>> {
+/// Last error of the connection.
+fn last_error(link: &Link) -> Option<Box<str>> {
     let stats = link.stats();
     stats.discovery_error.or_else(|| stats.servers.into_iter().find_map(|server| server.last_error))
 }
 
-/// Tells whoever wants to know whether the store can be asked, for ever.
+/// Reports changes of the connection and of the store's data to health and log, forever.
 pub(super) async fn watch(store: Store, health: Health) {
     let link = store.link();
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(CHECK_EVERY);
     let mut refuses = false;
     let mut was_up = None;
     let mut epoch = link.epoch();
     loop {
-        look.tick().await;
+        ticks.tick().await;
         let is_up = link.is_up();
         if was_up != Some(is_up) {
-            health.store_is(is_up);
+            health.set_store_up(is_up);
             match is_up {
                 true => events::store_connected(),
-                false => events::store_disconnected(why_down(link).as_deref()),
+                false => events::store_disconnected(last_error(link).as_deref()),
             }
             was_up = Some(is_up);
         }
         match (store.refuses(), refuses) {
-            (Some(words), false) => events::store_rejects_writes(&words),
+            (Some(error), false) => events::store_rejects_writes(&error),
             (None, true) => events::store_accepts_writes(),
             _ => {}
         }

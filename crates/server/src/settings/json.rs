@@ -11,7 +11,8 @@ impl Settings {
     /// ```
     /// use sluicegate_server::settings::{Settings, Vars};
     ///
-    /// let (settings, _) = Settings::read(&Vars::new([("SLUICEGATE_ADMIN_TOKEN", "open sesame")]))?;
+    /// let vars = Vars::new([("SLUICEGATE_ADMIN_TOKEN", "open sesame")]);
+    /// let (settings, _) = Settings::read(&vars)?;
     /// let json = settings.to_json();
     /// assert_eq!(json["admin_token"], "hidden");
     /// assert!(!json.to_string().contains("sesame"));
@@ -56,7 +57,7 @@ impl Settings {
             "ignore_dot_files": self.ignore_dot_files,
             "start_without_rules": self.start_without_rules,
             "rules_removal_grace_s": seconds(&self.rules_removal_grace),
-            "needs_a_domain": self.needs_a_domain,
+            "needs_a_domain": self.needs_domain,
             "near_limit_ratio": (f64::from(self.near_limit_ratio) * 1e6).round() / 1e6,
             "shadow": self.rls.shadow_mode,
             "quota_mode": self.rls.quota_mode,

@@ -31,7 +31,8 @@ pub use vars::Vars;
 /// ```
 /// use sluicegate_server::settings::{Settings, Vars};
 ///
-/// let (settings, warnings) = Settings::read(&Vars::new([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]))?;
+/// let vars = Vars::new([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]);
+/// let (settings, warnings) = Settings::read(&vars)?;
 /// assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
 /// assert!(warnings[0].starts_with("USE_STATSD is set and has no effect"));
 ///
@@ -64,7 +65,7 @@ pub struct Settings {
     /// Time that a domain must be absent from the files before it is removed.
     pub rules_removal_grace: Duration,
     /// Whether the service is unready without rules of at least one domain.
-    pub needs_a_domain: bool,
+    pub needs_domain: bool,
     /// Share of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
     /// Options of the rate limit service.
@@ -224,7 +225,7 @@ impl Settings {
             start_without_rules: read.is_true("SLUICEGATE_START_WITHOUT_RULES")
                 || read.is_true("FORCE_START_WITHOUT_INITIAL_CONFIG"),
             rules_removal_grace,
-            needs_a_domain: read.is_true("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+            needs_domain: read.is_true("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
             rls: rls(read),
             style: style(read),

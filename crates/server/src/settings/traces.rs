@@ -20,13 +20,17 @@ const NUMBER_MAX: u64 = 1 << 20;
 /// | `SLUICEGATE_TRACES` | none; the collector's URL, and enables tracing |
 /// | `TRACING_ENABLED` | `false` |
 /// | `TRACING_EXPORTER_PROTOCOL` | `http`; or `grpc` |
-/// | `TRACING_SERVICE_NAME`, `TRACING_SERVICE_NAMESPACE`, `TRACING_SERVICE_INSTANCE_ID` | `RateLimit`, none, random |
+/// | `TRACING_SERVICE_NAME` | `RateLimit` |
+/// | `TRACING_SERVICE_NAMESPACE`, `TRACING_SERVICE_INSTANCE_ID` | none, random |
 /// | `TRACING_SAMPLING_RATE` | `1` |
-/// | `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or `OTEL_EXPORTER_OTLP_ENDPOINT` without `/v1/traces` | `http://localhost:4318`, with gRPC 4317 |
-/// | `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, `OTEL_EXPORTER_OTLP_HEADERS` | none; `key=value,key=value` |
-/// | `OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE`, `OTEL_EXPORTER_OTLP_CERTIFICATE` | the system's; a PEM file |
+/// | `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` | the next one, with `/v1/traces` |
+/// | `OTEL_EXPORTER_OTLP_ENDPOINT` | `http://localhost:4318`, with gRPC 4317 |
+/// | `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, `OTEL_EXPORTER_OTLP_HEADERS` | none; `key=value,…` |
+/// | `OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE` | the next one; a PEM file |
+/// | `OTEL_EXPORTER_OTLP_CERTIFICATE` | the system's; a PEM file |
 /// | `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT`, `OTEL_EXPORTER_OTLP_TIMEOUT` | `10000`, in milliseconds |
-/// | `OTEL_BSP_SCHEDULE_DELAY`, `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` | `5000` ms, `2048`, `512` |
+/// | `OTEL_BSP_SCHEDULE_DELAY` | `5000`, in milliseconds |
+/// | `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` | `2048`, `512` |
 /// | `OTEL_RESOURCE_ATTRIBUTES` | none; `key=value,key=value` |
 ///
 /// `opentelemetry-otlp` itself reads `OTEL_EXPORTER_OTLP_TRACES_COMPRESSION` and

@@ -2,8 +2,9 @@
 //!
 //! A certificate is renewed by writing other files, often by swapping a symbolic link to their
 //! directory, so changes are detected by content and not by modification time. The files are read
-//! periodically; new contents are used if they are complete and match, otherwise the old certificate
-//! stays and the error is reported once. Connections retain the certificate of their handshake.
+//! periodically; new contents are used if they are complete and match, otherwise the old
+//! certificate stays and the error is reported once. Connections retain the certificate of their
+//! handshake.
 
 mod config;
 mod files;

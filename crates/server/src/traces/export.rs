@@ -18,8 +18,7 @@ use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    Protocol as OtlpProtocol, RetryPolicy, SpanExporter as OtlpExporter, WithExportConfig,
-    WithHttpConfig, WithTonicConfig,
+    RetryPolicy, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -173,7 +172,8 @@ fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterEr
         .with_no_client_auth();
     let connector =
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-    let client = Client { inner: HyperClient::new(connector, options.timeout, None), cause };
+    let client =
+        OtlpHttpClient { inner: HyperClient::new(connector, options.timeout, None), cause };
     let headers = options.headers.iter();
     let headers: HashMap<String, String> = headers
         .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
@@ -181,7 +181,7 @@ fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterEr
     let exporter = OtlpExporter::builder()
         .with_http()
         .with_http_client(client)
-        .with_protocol(OtlpProtocol::HttpBinary)
+        .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
         .with_endpoint(endpoint.to_string())
         .with_headers(headers)
         .with_timeout(options.timeout)
@@ -238,13 +238,13 @@ fn read_certificate(options: &Options) -> Result<Option<Vec<u8>>, ExporterError>
 struct Cause(Arc<Mutex<Option<String>>>);
 
 #[derive(Debug)]
-struct Client {
+struct OtlpHttpClient {
     inner: HyperClient<HttpsConnector<HttpConnector>>,
     cause: Cause,
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for OtlpHttpClient {
     async fn send_bytes(
         &self,
         request: http::Request<Bytes>,

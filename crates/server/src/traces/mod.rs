@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   headers ── context ──> Tracer::begin ── Span ── end ──> queue ──> Exporter ──> collector
-//!              (parent)    None: off, or not sampled        bounded: overflow is dropped and counted
+//!              (parent)    None: off, or not sampled        bounded: drops and counts overflow
 //! ```
 //!
 //! A request never waits for the collector. The queue is our own because the SDK's batch processor
@@ -91,11 +91,11 @@ pub enum Protocol {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Tracer {
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<TracerInner>>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TracerInner {
     queue: mpsc::Sender<SpanData>,
     /// A new trace is sampled if half of its id is below this.
     sampled_below: u64,
@@ -116,7 +116,7 @@ struct Counts {
 pub struct Span {
     // Boxed: every call holds an `Option<Span>`, and most calls are not sampled.
     data: Box<SpanData>,
-    tracer: Arc<Inner>,
+    tracer: Arc<TracerInner>,
 }
 
 /// Creates a tracer and the exporter of its spans, to be [run](Exporter::run) beside the service.
@@ -127,7 +127,7 @@ pub struct Span {
 pub fn start(options: Options) -> Result<(Tracer, Exporter), ExporterError> {
     let (queue, spans) = mpsc::channel(options.queue_max.max(1));
     let counts = Arc::<Counts>::default();
-    let inner = Inner {
+    let inner = TracerInner {
         queue,
         sampled_below: context::sampled_below(options.sampling_rate),
         scope: InstrumentationScope::builder("sluicegate")
@@ -198,9 +198,9 @@ impl Tracer {
     }
 }
 
-// === impl Inner ===
+// === impl TracerInner ===
 
-impl Inner {
+impl TracerInner {
     fn begin(
         self: &Arc<Self>,
         name: &'static str,

@@ -1,5 +1,5 @@
-//! Building blocks of bodies: objects with known fields, bounded lists, strings and numbers, and the
-//! position of errors.
+//! Building blocks of bodies: objects with known fields, bounded lists, strings and numbers, and
+//! the position of errors.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -289,8 +289,8 @@ pub(in crate::http) struct RequestError {
     pub(in crate::http) column: usize,
 }
 
-/// Context of parsing. The path of an error is collected from the inside out while it propagates, so
-/// that valid bodies pay nothing for it.
+/// Context of parsing. The path of an error is collected from the inside out while it propagates,
+/// so that valid bodies pay nothing for it.
 pub(super) struct ParseContext<'m> {
     pub(super) limits: &'m BodyLimits,
     /// DescriptorItems of all checks so far.
@@ -319,7 +319,8 @@ impl<'m> ParseContext<'m> {
         E::custom(format_args!("more than {max} {name}; send them in several requests"))
     }
 
-    /// Counts the descriptors of a check in a list, since each status is longer than its descriptor.
+    /// Counts the descriptors of a check in a list, since each status is longer than its
+    /// descriptor.
     pub(super) fn count_descriptors<E: Error>(&mut self, count: usize) -> Result<(), E> {
         self.descriptors = self.descriptors.saturating_add(count);
         let max = self.limits.batch_descriptors;

@@ -7,9 +7,9 @@
 //!   limit       {"requests_per_unit": number, "unit": "minute"}
 //! ```
 //!
-//! In the short form of a descriptor every string field is an entry, in order. `entries`, `hits` and
-//! `limit` are never entries there: the long form is for keys of these names, and for keys that occur
-//! twice. Strings borrow from the body, unless they contain an escape.
+//! In the short form of a descriptor every string field is an entry, in order. `entries`, `hits`
+//! and `limit` are never entries there: the long form is for keys of these names, and for keys that
+//! occur twice. Strings borrow from the body, unless they contain an escape.
 
 mod descriptor;
 mod fields;

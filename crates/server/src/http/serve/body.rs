@@ -1,9 +1,9 @@
 //! Bodies within the memory budget.
 //!
 //! A request body arrives whole and in time. A response body is sent in pieces, and charged until
-//! the client has received it: hyper copies a piece into the write buffer of an HTTP/1.1 connection,
-//! which keeps its capacity, so pieces are small; on HTTP/2 a piece waits in h2 until the client
-//! opens its window, so the last piece carries the charge.
+//! the client has received it: hyper copies a piece into the write buffer of an HTTP/1.1
+//! connection, which keeps its capacity, so pieces are small; on HTTP/2 a piece waits in h2 until
+//! the client opens its window, so the last piece carries the charge.
 
 use std::error::Error;
 use std::fmt;

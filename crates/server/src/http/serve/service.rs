@@ -13,7 +13,7 @@ use axum::routing::future::RouteFuture;
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Version};
 use hyper::body::Incoming;
-use hyper::service::Service as HyperService;
+use hyper::service::Service;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tower_service::Service as _;
@@ -127,7 +127,7 @@ impl ConnectionService {
     }
 }
 
-impl HyperService<Request<Incoming>> for ConnectionService {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = http::Response<ResponseBody>;
     type Error = h2::Error;
     type Future = ResponseFuture;

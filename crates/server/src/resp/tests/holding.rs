@@ -106,7 +106,8 @@ fn who_asks_again_is_charged_once() {
     let other = client.ask("SG.CHECK shop all=1 COST 1 ID a");
     assert!(other.starts_with("-ERR this ID was used for another command"), "{other}");
     assert_eq!(client.numbers("SG.REFUND shop all=1 ID a")[2], 4, "each command by itself");
-    // A reservation has one name, whoever asks for it and by whichever protocol; and is settled once.
+    // A reservation has one name, whoever asks for it and by whichever protocol; and is settled
+    // once.
     let reserved = client.ask("SG.RESERVE shop all=1 COST 2 ID b");
     client.ask("HELLO 3");
     assert_eq!(client.ask("SG.RESERVE shop all=1 COST 2 ID b"), reserved);

@@ -65,7 +65,8 @@ const FIELDS_MAX: usize = 4;
 /// let text = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"42"}]}]}"#;
 /// assert_eq!(request(text.as_bytes())?, b"\x0a\x04shop\x12\x0c\x0a\x0a\x0a\x04user\x12\x0242");
 /// let wrong = request(br#"{"domian":"shop"}"#).unwrap_err();
-/// assert_eq!(wrong.to_string(), "a request has no field `domian`, only domain, descriptors, hitsAddend");
+/// let message = "a request has no field `domian`, only domain, descriptors, hitsAddend";
+/// assert_eq!(wrong.to_string(), message);
 /// # Ok::<(), sluicegate_server::rls::json::JsonError>(())
 /// ```
 ///

@@ -34,7 +34,7 @@ const PER_SECOND: Names = Names {
 };
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RedisType {
     Single,
     Sentinel,
     Cluster,
@@ -96,9 +96,12 @@ pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<String>, Opt
 
 impl Names {
     fn url(&self, read: &mut Reader<'_>) -> Option<Url> {
-        let kinds =
-            [("single", Kind::Single), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
-        let kind = read.choice(self.kind, &kinds).unwrap_or(Kind::Single);
+        let kinds = [
+            ("single", RedisType::Single),
+            ("sentinel", RedisType::Sentinel),
+            ("cluster", RedisType::Cluster),
+        ];
+        let kind = read.choice(self.kind, &kinds).unwrap_or(RedisType::Single);
         let is_file = read.choice(self.socket, &[("unix", true), ("tcp", false)]);
         let is_tls = read.is_true(self.tls);
         let text = read.text(self.url)?.trim();
@@ -123,26 +126,26 @@ impl Names {
     fn to_own_syntax(
         &self,
         text: &str,
-        kind: Kind,
+        kind: RedisType,
         is_file: Option<bool>,
         is_tls: bool,
     ) -> Result<String, String> {
         let s = if is_tls { "s" } else { "" };
         match kind {
-            Kind::Single if text.contains("://") => match text.strip_prefix("redis://") {
+            RedisType::Single if text.contains("://") => match text.strip_prefix("redis://") {
                 Some(rest) => Ok(format!("redis{s}://{rest}")),
                 None => Ok(text.to_owned()),
             },
-            Kind::Single if text.starts_with('/') && is_file != Some(false) => {
+            RedisType::Single if text.starts_with('/') && is_file != Some(false) => {
                 Ok(format!("unix://{text}"))
             }
-            Kind::Single if is_file == Some(true) => Err(format!(
+            RedisType::Single if is_file == Some(true) => Err(format!(
                 "must be the path of a socket, such as `/run/redis.sock`, or {} must be `tcp`",
                 self.socket
             )),
-            Kind::Single => Ok(format!("redis{s}://{}", local(text))),
-            Kind::Cluster => Ok(format!("redis{s}-cluster://{}", list(text))),
-            Kind::Sentinel => match text.split_once(',') {
+            RedisType::Single => Ok(format!("redis{s}://{}", local(text))),
+            RedisType::Cluster => Ok(format!("redis{s}-cluster://{}", list(text))),
+            RedisType::Sentinel => match text.split_once(',') {
                 Some((master, sentinels)) => {
                     Ok(format!("redis{s}-sentinel://{}/{}", list(sentinels), master.trim()))
                 }

@@ -1,6 +1,7 @@
 //! The store: the memory of this process, or a Redis shared by many nodes.
 //!
-//! `SLUICEGATE_STORE` selects it; without it the variables of envoyproxy/ratelimit do (`envoy_vars`).
+//! `SLUICEGATE_STORE` selects it; without it the variables of envoyproxy/ratelimit do
+//! (`envoy_vars`).
 
 mod envoy_vars;
 mod url;
