@@ -125,7 +125,7 @@ fn what_cannot_be_used_is_told_with_its_place() {
     fs::write(&key, &pair.cert).unwrap();
     told("contains no usable key");
     fs::write(&key, &ca.issue("localhost").key).unwrap();
-    told("does not fit");
+    told("does not match");
     fs::write(&key, &pair.key).unwrap();
     let mut files = dir.files();
     files.client_san = Some("envoy.mesh".to_owned());

@@ -127,10 +127,10 @@ fn numbers(limit: &Limit) -> String {
 
 /// Escapes control characters, so that a string stays on its line.
 fn put_escaped(text: &str, out: &mut String) {
-    for letter in text.chars() {
-        match letter.is_control() {
-            true => out.extend(letter.escape_default()),
-            false => out.push(letter),
+    for character in text.chars() {
+        match character.is_control() {
+            true => out.extend(character.escape_default()),
+            false => out.push(character),
         }
     }
 }

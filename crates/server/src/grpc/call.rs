@@ -54,7 +54,7 @@ pub(super) struct ConnectionState {
     pub(super) generation: Generation,
 }
 
-/// What a call needs of its connection.
+/// State of the connection that its calls use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionContext<'a> {
     pub(super) generation: &'a Generation,
@@ -82,7 +82,7 @@ struct Call {
     respond: SendResponse<OutgoingMessage>,
     incoming: IncomingMessage,
     span: Option<Span>,
-    /// When the client stops waiting.
+    /// Deadline of the client.
     deadline: Option<Instant>,
 }
 
@@ -323,8 +323,8 @@ fn response() -> Response<()> {
     response
 }
 
-/// When a response has to be sent, by the `grpc-timeout` of the client; a quarter of it is for the
-/// way back.
+/// Deadline of the response, by the `grpc-timeout` of the client, a quarter of which is left for
+/// the network.
 fn client_deadline(headers: &HeaderMap) -> Option<Instant> {
     headers.get("grpc-timeout")?;
     let timeout = call_timeout(headers, TIMEOUT_MAX);

@@ -242,7 +242,7 @@ pub struct Explanations {
     pub answers: Vec<Explanation>,
 }
 
-/// What would happen to a check, and why.
+/// Outcome that a check would have, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Reasons)]

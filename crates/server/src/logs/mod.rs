@@ -55,10 +55,10 @@ pub enum Level {
     Debug,
     /// Changes of the service's state.
     Info,
-    /// What an operator should know.
+    /// Conditions that an operator should know.
     #[default]
     Warn,
-    /// What an operator must act on.
+    /// Conditions that an operator must act on.
     Error,
     /// Nothing: fatal errors are printed by the command. `panic` is the same.
     Fatal,

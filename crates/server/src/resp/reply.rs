@@ -95,7 +95,7 @@ impl ReplyWriter<'_> {
         }
     }
 
-    /// The whole numbers that most answers are.
+    /// An array of integers, as most replies are.
     #[inline]
     pub(super) fn numbers<const N: usize>(&mut self, numbers: [i64; N]) {
         self.array(N);

@@ -298,7 +298,7 @@ fn fields(section: &str, server: &RespServer) -> Vec<(&'static str, String)> {
     }
 }
 
-/// `CONFIG GET parameter …`, for redis-benchmark, which asks about persistence.
+/// `CONFIG GET parameter …`, for redis-benchmark, which queries persistence.
 pub(super) fn config(args: Args<'_>, out: &mut ReplyWriter<'_>) -> Result<(), RespError> {
     const KNOWN: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
 

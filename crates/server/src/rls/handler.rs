@@ -35,7 +35,7 @@ pub struct CallContext<'a> {
     pub endpoint: Endpoint,
     /// The span of the call.
     pub span: Option<&'a mut Span>,
-    /// When the client stops waiting.
+    /// Deadline of the client.
     pub deadline: Option<Instant>,
     /// Whether the caller has the operator role, which may send negative hits.
     pub is_operator: Option<&'a (dyn Fn() -> bool + Sync)>,

@@ -259,7 +259,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-#[cfg(all(test, target_os = "linux"))] // Elsewhere a listener cannot be made to fail like this.
+#[cfg(test)]
+#[cfg(target_os = "linux")] // Elsewhere a listener cannot be made to fail like this.
 mod tests {
     use std::net::{Shutdown, TcpStream};
     use std::os::fd::{AsFd, BorrowedFd};
