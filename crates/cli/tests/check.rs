@@ -123,7 +123,8 @@ fn a_directory_without_files_is_worth_a_warning() {
     let run = check(&[folder.path()]);
     assert_eq!(run.code, 0);
     assert!(
-        run.stderr.starts_with("warning: ") && run.stderr.contains("no files, so nothing is limited"),
+        run.stderr.starts_with("warning: ")
+            && run.stderr.contains("no files, so nothing is limited"),
         "{}",
         run.stderr
     );

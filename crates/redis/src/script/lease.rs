@@ -52,7 +52,7 @@ pub(crate) enum LeaseOutcome {
         /// End of the lease by the store's time, exclusive.
         until: Timestamp,
         /// Whether the quota that the node held is still valid.
-        kept: bool,
+        is_extended: bool,
         /// The record afterwards.
         account: Account,
         epoch: u64,
@@ -125,9 +125,9 @@ fn decode_one(
     if leased != LeaseReply::Granted(Grant { granted, ..grant }) {
         DISAGREEMENTS.fetch_add(1, Ordering::Relaxed);
     }
-    let Grant { until, valid: kept, .. } = grant;
+    let Grant { until, valid: is_extended, .. } = grant;
     let Record { epoch, account } = record;
-    Ok(LeaseOutcome::Granted { now, granted, until, kept, account, epoch, lapsed })
+    Ok(LeaseOutcome::Granted { now, granted, until, is_extended, account, epoch, lapsed })
 }
 
 /// The expired grant of an earlier execution of the same request.

@@ -15,7 +15,7 @@ const INLINE_MAX: usize = 4;
 
 /// What is decided.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Attempt {
+pub(super) enum LocalOp {
     /// A hit, counted if admitted.
     Hit(u64),
     /// The same without counting.
@@ -28,12 +28,12 @@ pub(super) fn decide(
     steps: &[EnforcedLimit],
     series_index: &[Option<u8>],
     series: &[Series],
-    attempt: Attempt,
+    op: LocalOp,
     now: Timestamp,
 ) -> Verdict {
-    let (cost, counts) = match attempt {
-        Attempt::Hit(cost) => (cost, cost > 0),
-        Attempt::Peek(cost) => (cost, false),
+    let (cost, counts) = match op {
+        LocalOp::Hit(cost) => (cost, cost > 0),
+        LocalOp::Peek(cost) => (cost, false),
     };
     let evaluate = |index: usize| {
         let found = series_index.get(index).copied().flatten();
@@ -84,7 +84,7 @@ pub(super) fn decide_each(
     let one = |index: usize| {
         let step = &steps[index..=index];
         let Verdict { outcome, remaining, reset_after, .. } =
-            decide(step, found(index), series, Attempt::Peek(cost), now);
+            decide(step, found(index), series, LocalOp::Peek(cost), now);
         let (enforced, beyond, soft, elastic) = (true, 0, false, false);
         Decision { outcome, enforced, remaining, reset_after, beyond, soft, elastic }
     };

@@ -7,7 +7,7 @@ use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Verdict};
 
-use super::decide::{self, Attempt};
+use super::decide::{self, LocalOp};
 use super::overshoot::Overshoot;
 use super::series::Series;
 use super::store_time::StoreTime;
@@ -119,7 +119,7 @@ impl KeyReplica {
             return None;
         }
         self.interval = interval;
-        let verdict = self.decide(Attempt::Hit(cost), now);
+        let verdict = self.decide(LocalOp::Hit(cost), now);
         if verdict.is_allowed() && cost > 0 {
             self.charge(cost);
         }
@@ -135,7 +135,7 @@ impl KeyReplica {
         tick: Timestamp,
     ) -> Option<Verdict> {
         let now = self.advance(rule, tick)?;
-        self.is_fresh(interval, now, tick).then(|| self.decide(Attempt::Peek(cost), now))
+        self.is_fresh(interval, now, tick).then(|| self.decide(LocalOp::Peek(cost), now))
     }
 
     /// Counts a hit that was admitted without a decision here, while peers were unreachable.
@@ -186,7 +186,7 @@ impl KeyReplica {
             any |= series.refund(cost);
         }
         self.version += u64::from(any);
-        Some(self.decide(Attempt::Peek(0), now))
+        Some(self.decide(LocalOp::Peek(0), now))
     }
 
     /// Upper bound of the hits above the limit, if the peers continue as in the last syncs.
@@ -385,9 +385,9 @@ impl KeyReplica {
     }
 
     #[inline]
-    fn decide(&self, attempt: Attempt, now: Timestamp) -> Verdict {
+    fn decide(&self, op: LocalOp, now: Timestamp) -> Verdict {
         let Some(plan) = &self.plan else { return sluicegate::backend::UNCOUNTED };
-        decide::decide(&plan.steps, &self.series_index, &self.series, attempt, now)
+        decide::decide(&plan.steps, &self.series_index, &self.series, op, now)
     }
 }
 

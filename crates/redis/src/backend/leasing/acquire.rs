@@ -152,11 +152,13 @@ impl Inner {
         let Some(call) = leased.lease.complete_call(request.serial) else { return };
         add(&leased.counters.lease_calls, 1);
         match outcome {
-            Ok(LeaseOutcome::Granted { now, granted, until, kept, account, lapsed, .. }) => {
+            Ok(LeaseOutcome::Granted {
+                now, granted, until, is_extended, account, lapsed, ..
+            }) => {
                 leased.lease.add_expired(lapsed);
                 let ttl = until.since(now);
                 let ends_with_window = until < now.after(request.ttl);
-                let grant = Grant { granted, ttl, is_extended: kept, ends_with_window };
+                let grant = Grant { granted, ttl, is_extended, ends_with_window };
                 leased.lease.apply_grant(call, grant, sent, received);
                 let (steps, held) = (request.rule.steps(), leased.lease.unspent());
                 leased.lease.set_view(view(&account, steps, held, now, received));

@@ -69,7 +69,15 @@ impl World<'_> {
                     &LeaseReply::Stale,
                 );
             }
-            LeaseOutcome::Granted { now, granted, until, kept, account, epoch, .. } => {
+            LeaseOutcome::Granted {
+                now,
+                granted,
+                until,
+                is_extended: kept,
+                account,
+                epoch,
+                ..
+            } => {
                 same("the time", &now, &self.now)?;
                 let cells = record.account.leases().nodes().iter();
                 let mut live = cells.filter(|cell| cell.until > now && cell.node == node);
