@@ -1,6 +1,6 @@
 //! A limiter: limits, the states of everybody under them, and what can be asked.
 
-mod ask;
+mod keyed;
 mod batch;
 mod builder;
 mod change;
@@ -24,7 +24,7 @@ use sluicegate_core::op::{Op, OpKind, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-pub use ask::Ask;
+pub use keyed::Ask;
 pub use builder::Builder;
 pub use counter::{CounterRef, apply_each};
 pub use guard::{Permit, Reservation};
