@@ -28,9 +28,9 @@ fuzz_target!(|bytes: &[u8]| {
     let client = ours.client_ip(peer, &headers.as_slice());
     // A proxy of ours writes behind whatever came.
     let known: IpAddr = [203, 0, 113, 9].into();
-    let mut told = headers.clone();
-    told.push(("x-forwarded-for", b"203.0.113.9"));
-    assert_eq!(ours.client_ip(peer, &told.as_slice()), known);
+    let mut forwarded = headers.clone();
+    forwarded.push(("x-forwarded-for", b"203.0.113.9"));
+    assert_eq!(ours.client_ip(peer, &forwarded.as_slice()), known);
 
     let Ok(part) = part.parse::<Part>() else { return };
     assert_eq!(part.to_string().parse::<Part>().as_ref(), Ok(&part));
@@ -45,7 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
         headers: &headers,
     };
     if let Ok(described) = mapping.describe(&request) {
-        described.ask("web", |request| {
+        described.with_request("web", |request| {
             let entries = request.descriptors.iter().flat_map(|descriptor| descriptor.entries);
             for entry in entries {
                 assert!(!entry.value.is_empty() && entry.value.len() <= 3 * bytes.len() + 64);

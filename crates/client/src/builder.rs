@@ -10,7 +10,7 @@ use crate::breaker::BreakerConfig;
 use crate::client::Client;
 use crate::connect::Connector;
 use crate::decision::UnavailablePolicy;
-use crate::denials::Bounds;
+use crate::denials::CacheBounds;
 use crate::error::Error;
 use crate::retry::Backoff;
 use crate::transport::Transport;
@@ -36,24 +36,24 @@ pub struct Builder {
     connector: Option<Connector>,
     #[cfg(feature = "tls")]
     roots: Vec<u8>,
-    pub(crate) config: Config,
+    pub(crate) config: ClientConfig,
 }
 
 /// Options of a client.
 #[derive(Debug, Clone)]
-pub(crate) struct Config {
+pub(crate) struct ClientConfig {
     pub(crate) timeout: Duration,
     pub(crate) tries: u32,
     pub(crate) backoff: Backoff,
     pub(crate) retry_percent: u32,
     pub(crate) breaker: BreakerConfig,
-    pub(crate) denials: Bounds,
+    pub(crate) denials: CacheBounds,
     pub(crate) spread_percent: u32,
     pub(crate) idempotency_keys: bool,
     pub(crate) on_unavailable: UnavailablePolicy,
 }
 
-impl Default for Config {
+impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             timeout: Duration::from_millis(500),
@@ -61,7 +61,7 @@ impl Default for Config {
             backoff: Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) },
             retry_percent: 10,
             breaker: BreakerConfig { failures: 5, probe_every: Duration::from_secs(1) },
-            denials: Bounds { keys_max: 10_000, time_max: Duration::from_secs(30) },
+            denials: CacheBounds { keys_max: 10_000, time_max: Duration::from_secs(30) },
             spread_percent: 10,
             idempotency_keys: true,
             on_unavailable: UnavailablePolicy::default(),
@@ -78,7 +78,7 @@ impl Builder {
             connector: None,
             #[cfg(feature = "tls")]
             roots: Vec::new(),
-            config: Config::default(),
+            config: ClientConfig::default(),
         }
     }
 
@@ -127,7 +127,7 @@ impl Builder {
     /// Cache of denials: each for its `retry_after` but at most `time_max`, since rules may change;
     /// at most `keys_max` entries [default: 10,000 and 30 s; 0 disables it].
     pub const fn remember(mut self, keys_max: usize, time_max: Duration) -> Self {
-        self.config.denials = Bounds { keys_max, time_max };
+        self.config.denials = CacheBounds { keys_max, time_max };
         self
     }
 

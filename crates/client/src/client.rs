@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::builder::{Builder, Config};
+use crate::builder::{Builder, ClientConfig};
 use crate::decision::Decision;
 use crate::denials::Denials;
 use crate::dispatch::{Call, Dispatcher};
@@ -38,7 +38,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Inner {
-    config: Config,
+    config: ClientConfig,
     dispatcher: Dispatcher,
     denials: Mutex<Denials>,
     counters: Counters,
@@ -63,7 +63,7 @@ impl Client {
         Builder::new(address.into())
     }
 
-    pub(crate) fn with(transport: Transport, address: String, config: Config) -> Self {
+    pub(crate) fn with(transport: Transport, address: String, config: ClientConfig) -> Self {
         let dispatcher = Dispatcher::new(transport, address, &config);
         let denials = Mutex::new(Denials::new(config.denials));
         Self {
@@ -83,7 +83,7 @@ impl Client {
         }
         let call = self.call("check", "/v1/check", request.body(&identity, ""));
         let call = Call { key: request.key().map(str::to_owned), ..call };
-        match self.ask::<wire::CheckResponse>(call).await {
+        match self.send::<wire::CheckResponse>(call).await {
             Ok(answer) => Ok(self.remember(identity, request, answer.into())),
             Err(error) => self.by_policy(request, error),
         }
@@ -95,7 +95,7 @@ impl Client {
     /// As [`check`](Self::check).
     pub async fn peek(&self, request: &Request) -> Result<Decision, Error> {
         let call = self.call("peek", "/v1/peek", request.body(&request.identity(), ""));
-        match self.ask::<wire::CheckResponse>(call).await {
+        match self.send::<wire::CheckResponse>(call).await {
             Ok(answer) => Ok(answer.into()),
             Err(error) => self.by_policy(request, error),
         }
@@ -129,7 +129,7 @@ impl Client {
         let call = Call { key: request.key().map(str::to_owned), ..call };
         // The refund may happen without a response; cached denials are dropped before and after.
         self.forget(&identity);
-        let answer = self.ask::<wire::CheckResponse>(call).await;
+        let answer = self.send::<wire::CheckResponse>(call).await;
         self.forget(&identity);
         Ok(answer?.into())
     }
@@ -148,13 +148,13 @@ impl Client {
     }
 
     async fn check_some(&self, requests: &[Request], out: &mut Vec<Decision>) -> Result<(), Error> {
-        let asked = requests.iter().map(|request| {
+        let lookups = requests.iter().map(|request| {
             let identity = request.identity();
             let known = self.known(&identity, request);
             (request, identity, known)
         });
-        let asked: Vec<_> = asked.collect();
-        let unknown = asked.iter().filter(|(.., known)| known.is_none());
+        let lookups: Vec<_> = lookups.collect();
+        let unknown = lookups.iter().filter(|(.., known)| known.is_none());
         let bodies: Vec<_> =
             unknown.map(|(request, identity, _)| request.body(identity, "")).collect();
         let mut answers = match bodies.is_empty() {
@@ -162,12 +162,12 @@ impl Client {
             false => {
                 let body = format!(r#"{{"checks":[{}]}}"#, bodies.join(","));
                 let call = self.call("check", "/v1/check", body);
-                self.ask::<wire::BatchResponse>(call).await.map(|all| all.answers.into_iter())
+                self.send::<wire::BatchResponse>(call).await.map(|all| all.answers.into_iter())
             }
         };
         let too_few =
             || self.inner.dispatcher.unavailable("check", "omitted a response".to_owned());
-        for (request, identity, known) in asked {
+        for (request, identity, known) in lookups {
             let answer = match (known, &mut answers) {
                 (Some(known), _) => {
                     out.push(known);
@@ -192,18 +192,18 @@ impl Client {
 
     // === shared by the other operations ===
 
-    pub(crate) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &ClientConfig {
         &self.inner.config
     }
 
     pub(crate) fn call(&self, name: &'static str, path: &'static str, body: String) -> Call {
-        let Config { timeout, tries, .. } = self.inner.config;
+        let ClientConfig { timeout, tries, .. } = self.inner.config;
         Call { name, path, body, timeout, tries, key: None }
     }
 
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+    pub(crate) async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
         let Inner { config, dispatcher, counters, .. } = &*self.inner;
-        dispatcher.ask(call, config, counters).await
+        dispatcher.dispatch(call, config, counters).await
     }
 
     /// A cached denial that is still valid.
@@ -213,9 +213,14 @@ impl Client {
     }
 
     /// Caches a denial.
-    pub(crate) fn remember(&self, identity: String, request: &Request, said: Decision) -> Decision {
-        self.inner.denials.lock().remember(identity, request.cost(), &said, Instant::now());
-        said
+    pub(crate) fn remember(
+        &self,
+        identity: String,
+        request: &Request,
+        decision: Decision,
+    ) -> Decision {
+        self.inner.denials.lock().remember(identity, request.cost(), &decision, Instant::now());
+        decision
     }
 
     /// Drops a cached denial after a refund.

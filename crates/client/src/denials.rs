@@ -10,14 +10,14 @@ use crate::decision::{Decision, DecisionSource};
 
 #[derive(Debug)]
 pub(crate) struct Denials {
-    bounds: Bounds,
+    bounds: CacheBounds,
     all: HashMap<String, Denial>,
     sweep_at: Option<Instant>,
 }
 
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct CacheBounds {
     pub(crate) keys_max: usize,
     pub(crate) time_max: Duration,
 }
@@ -40,7 +40,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 impl Denials {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: CacheBounds) -> Self {
         Self { bounds, all: HashMap::new(), sweep_at: None }
     }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn table() -> Denials {
-        Denials::new(Bounds { keys_max: 2, time_max: 30 * SECOND })
+        Denials::new(CacheBounds { keys_max: 2, time_max: 30 * SECOND })
     }
 
     #[tokio::test(start_paused = true)]

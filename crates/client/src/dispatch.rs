@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use crate::breaker::{Admission, Breaker};
-use crate::builder::Config;
+use crate::builder::ClientConfig;
 use crate::client::Counters;
 use crate::error::Error;
 use crate::retry::Budget;
@@ -48,7 +48,7 @@ struct Keys {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(transport: Transport, address: String, config: &Config) -> Self {
+    pub(crate) fn new(transport: Transport, address: String, config: &ClientConfig) -> Self {
         // Keys must be unique among all clients: these are seeded by the operating system.
         let unique = || RandomState::new().hash_one(());
         let keys = Keys { client: [unique(), unique()], next: AtomicU64::new(0) };
@@ -57,10 +57,10 @@ impl Dispatcher {
     }
 
     /// Sends the call until it is answered or must not be retried.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn dispatch<T: DeserializeOwned>(
         &self,
         call: Call,
-        config: &Config,
+        config: &ClientConfig,
         counters: &Counters,
     ) -> Result<T, Error> {
         let Call { name, path, body, timeout, tries, key } = call;

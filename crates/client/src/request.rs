@@ -94,8 +94,8 @@ impl Request {
     pub(crate) fn identity(&self) -> String {
         let mut identity = String::with_capacity(96);
         let _ = write!(identity, r#""domain":{},"descriptors":["#, text(&self.domain));
-        for (place, descriptor) in self.descriptors.iter().enumerate() {
-            identity.push_str(if place > 0 { "," } else { "" });
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            identity.push_str(if index > 0 { "," } else { "" });
             descriptor.write(&mut identity);
         }
         identity.push(']');
@@ -133,8 +133,8 @@ impl Descriptor {
     /// As a list of entries: the short form has words that no key may be.
     fn write(&self, out: &mut String) {
         out.push_str(r#"{"entries":["#);
-        for (place, (key, value)) in self.entries.iter().enumerate() {
-            out.push_str(if place > 0 { "," } else { "" });
+        for (index, (key, value)) in self.entries.iter().enumerate() {
+            out.push_str(if index > 0 { "," } else { "" });
             let _ = write!(out, r#"{{"key":{},"value":{}}}"#, text(key), text(value));
         }
         out.push(']');

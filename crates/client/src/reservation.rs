@@ -80,7 +80,7 @@ impl Client {
         }
         let further = format!(r#","ttl_ms":{}"#, ttl.as_millis().max(1));
         let call = self.call("reserve", "/v1/reserve", request.body(&identity, &further));
-        let (token, expires_after, decision) = match self.ask::<wire::CheckResponse>(call).await {
+        let (token, expires_after, decision) = match self.send::<wire::CheckResponse>(call).await {
             Ok(mut answer) => {
                 let (token, expires_after) = (answer.reservation.take(), answer.expires_after());
                 (token, expires_after, self.remember(identity.clone(), request, answer.into()))
@@ -121,7 +121,7 @@ impl Client {
         path: &'static str,
         body: String,
     ) -> Result<Settled, Error> {
-        let settled = self.ask::<wire::SettleResponse>(self.call(name, path, body)).await?;
+        let settled = self.send::<wire::SettleResponse>(self.call(name, path, body)).await?;
         let returned = settled.returned;
         Ok(Settled { returned, statuses: settled.statuses(), source: DecisionSource::Service })
     }

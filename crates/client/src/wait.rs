@@ -114,7 +114,7 @@ impl Client {
         let call = self.call("wait", "/v1/wait", request.body(&identity, &further));
         // The wait and the usual response time.
         let timeout = timeout.saturating_add(call.timeout);
-        match self.ask::<wire::CheckResponse>(Call { timeout, tries: 1, ..call }).await {
+        match self.send::<wire::CheckResponse>(Call { timeout, tries: 1, ..call }).await {
             Ok(mut answer) => {
                 let (waited, expires) = (answer.waited(), answer.expires_after());
                 let token = answer.reservation.take();

@@ -46,7 +46,7 @@ pub(crate) enum Wait {
 const TIMER: Duration = Duration::from_millis(2);
 
 /// State shared by all slots.
-struct Shared {
+struct DriverState {
     state: RefCell<State>,
     /// Held by the next slot to send, in an open loop.
     turn: Mutex<()>,
@@ -71,7 +71,7 @@ pub(crate) async fn drive<S: Slot + 'static>(
 ) -> (Vec<S>, Unsent) {
     let Phase { keys, schedule, ends, count, wait, timeout } = phase;
     let state = State { keys, schedule, left: count, tally, sent: 0 };
-    let shared = Shared { state: RefCell::new(state), turn: Mutex::new(()), wait, ends };
+    let shared = DriverState { state: RefCell::new(state), turn: Mutex::new(()), wait, ends };
     let shared = Rc::new(shared);
     let mut tasks = JoinSet::new();
     for slot in slots {
@@ -106,7 +106,7 @@ pub(crate) async fn drive<S: Slot + 'static>(
 pub(crate) struct Unsent(pub(crate) u64);
 
 /// Runs one slot until the phase is over.
-async fn run_slot<S: Slot>(mut slot: S, shared: Rc<Shared>) -> S {
+async fn run_slot<S: Slot>(mut slot: S, shared: Rc<DriverState>) -> S {
     let capacity = slot.capacity();
     let (mut keys, mut due, mut received) = (Vec::new(), Vec::new(), Vec::new());
     while shared.take(capacity, &mut keys, &mut due).await {
@@ -121,7 +121,7 @@ async fn run_slot<S: Slot>(mut slot: S, shared: Rc<Shared>) -> S {
 
 // === impl Shared ===
 
-impl Shared {
+impl DriverState {
     /// Takes the next requests of a slot and their scheduled times; false at the end.
     async fn take(&self, capacity: usize, keys: &mut Vec<u64>, due: &mut Vec<Instant>) -> bool {
         keys.clear();
@@ -220,7 +220,7 @@ impl State {
 }
 
 /// Returns when requests are outstanding and none completed within the timeout.
-async fn stalled(shared: &Shared, timeout: Duration) {
+async fn stalled(shared: &DriverState, timeout: Duration) {
     let counts = || {
         let state = shared.state.borrow();
         (state.sent, state.tally.completed())

@@ -60,9 +60,9 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
         .collect();
     let right = points.last().map_or(10.0, |last| last.0).max(10.0);
     let least = points.iter().map(|point| point.1).fold(f64::MAX, f64::min);
-    let most = points.iter().map(|point| point.1).fold(0.1, f64::max);
+    let max = points.iter().map(|point| point.1).fold(0.1, f64::max);
     // Powers of ten, so that both ends have a tick.
-    let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()));
+    let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(max.log10().ceil()));
     let title = format!(
         "{} {}: {} answers per second",
         report.target,

@@ -82,9 +82,9 @@ fn inodes(table: &str, address: SocketAddr) -> HashSet<u64> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let local = local(fields.get(1)?)?;
-        let here =
+        let is_local =
             local.ip().is_unspecified() || local.ip().to_canonical() == address.ip().to_canonical();
-        let fits = *fields.get(3)? == LISTEN && local.port() == address.port() && here;
+        let fits = *fields.get(3)? == LISTEN && local.port() == address.port() && is_local;
         fields.get(9)?.parse().ok().filter(|_| fits)
     };
     table.lines().filter_map(of_line).collect()

@@ -125,7 +125,7 @@ fn failures(seconds: &Receiver<Second>) -> Failures {
 /// bounds the memory of long runs.
 struct Aggregate {
     whole: Second,
-    under_way: BTreeMap<u64, Second>,
+    in_progress: BTreeMap<u64, Second>,
     points: Vec<Point>,
     through: Vec<Option<u64>>,
 }
@@ -134,7 +134,7 @@ impl Aggregate {
     fn new(threads: usize) -> Self {
         Self {
             whole: Second::new(0),
-            under_way: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
             points: Vec::new(),
             through: vec![None; threads],
         }
@@ -145,13 +145,14 @@ impl Aggregate {
         if let Some(through) = self.through.get_mut(second.thread) {
             *through = Some(second.through);
         }
-        match self.under_way.get_mut(&second.index) {
+        match self.in_progress.get_mut(&second.index) {
             Some(known) => known.merge(&second),
-            None => _ = self.under_way.insert(second.index, second),
+            None => _ = self.in_progress.insert(second.index, second),
         }
         // `None` is below everything.
         let Some(done) = self.through.iter().copied().min().flatten() else { return };
-        while let Some(first) = self.under_way.first_entry().filter(|first| *first.key() <= done) {
+        while let Some(first) = self.in_progress.first_entry().filter(|first| *first.key() <= done)
+        {
             self.points.push(Point::of(&first.remove()));
         }
     }
@@ -161,7 +162,7 @@ impl Aggregate {
     }
 
     fn finish(mut self) -> (Second, Vec<Point>) {
-        self.points.extend(self.under_way.values().map(Point::of));
+        self.points.extend(self.in_progress.values().map(Point::of));
         (self.whole, self.points)
     }
 }

@@ -45,7 +45,7 @@ pub struct LookupMatch {
     /// The node, as it is written: `path=/login*`.
     pub node: String,
     /// The kind of match.
-    pub how: MatchKind,
+    pub kind: MatchKind,
     /// What replaces the value in the identity, if anything does.
     pub counted_as: Option<String>,
 }
@@ -113,9 +113,9 @@ impl RuleSet {
             let Some(current) = level else { break };
             let found = self.step(current, entry, &mut joined);
             debug_assert_eq!(found.map(|(node, _)| node), path.node(index));
-            let met = found.map(|(node, how)| LookupMatch {
+            let met = found.map(|(node, kind)| LookupMatch {
                 node: self.written_at(node),
-                how,
+                kind,
                 counted_as: self.counted_as(node, entry.value),
             });
             let configured =

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! There is a lane for each limit, and one more beside an elastic one. *Typical* is somebody who
-//! has used half of what may be used, in tables that are as full as they are on average; *most* is
+//! has used half of what may be used, in tables that are as full as they are on average; *max* is
 //! somebody who has used all of it, just after the tables have grown. Whoever is as good as new
 //! takes nothing. `tests/estimate.rs` compares this with what is really allocated; what the
 //! allocator itself adds is not counted, nor the 48 KB that a limiter takes without anybody in it.
@@ -29,7 +29,7 @@ pub struct Estimate {
     /// For an identity that has used half of its quota.
     pub typical: u64,
     /// For an identity that has used all of its quota, at the worst moment.
-    pub most: u64,
+    pub max: u64,
 }
 
 /// What one identity under these limits takes in the embedded store.
@@ -40,10 +40,10 @@ pub struct Estimate {
 /// use sluicegate::Mode;
 ///
 /// let bucket = bytes_per_identity(&[TokenBucket::per_second(10).into_limit()?], Mode::Hard);
-/// assert_eq!((bucket.typical, bucket.most), (25, 30));
+/// assert_eq!((bucket.typical, bucket.max), (25, 30));
 ///
 /// let log = bytes_per_identity(&[SlidingLog::per_hour(500).into_limit()?], Mode::Hard);
-/// assert!(log.most > 2_000, "a log keeps every hit");
+/// assert!(log.max > 2_000, "a log keeps every hit");
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 #[must_use]
@@ -56,7 +56,7 @@ pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
         for limit in [Some(step.limit()), step.boost()].into_iter().flatten() {
             let one = of_one(limit);
             all.typical = all.typical.saturating_add(one.typical);
-            all.most = all.most.saturating_add(one.most);
+            all.max = all.max.saturating_add(one.max);
         }
     }
     all
@@ -67,7 +67,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_123_457);
 
 /// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes
 /// is near the geometric one.
-const LANE: Estimate = Estimate { typical: 25, most: 30 };
+const LANE: Estimate = Estimate { typical: 25, max: 30 };
 
 fn of_one(limit: &Limit) -> Estimate {
     match limit {
@@ -95,17 +95,17 @@ fn of_numbers(limit: &Limit) -> Estimate {
     let whole = beside(0, 0);
     let typical = if fits_a_lane(limit, half) { LANE } else { whole };
     let always = [1, half, capacity].into_iter().all(|used| fits_a_lane(limit, used));
-    let most = if always { LANE } else { whole };
-    Estimate { typical: typical.typical, most: most.most }
+    let max = if always { LANE } else { whole };
+    Estimate { typical: typical.typical, max: max.max }
 }
 
 /// A whole state with its heap memory: typically, and at most.
-fn beside(typical: u64, most: u64) -> Estimate {
+fn beside(typical: u64, max: u64) -> Estimate {
     let state = size_of::<State>() as u64;
     Estimate {
         // The list of states grows by a quarter, so an eighth of it is unused on average.
         typical: LANE.typical.saturating_add(state + state / 8).saturating_add(typical),
-        most: LANE.most.saturating_add(state + state / 4).saturating_add(most),
+        max: LANE.max.saturating_add(state + state / 4).saturating_add(max),
     }
 }
 
@@ -120,7 +120,7 @@ fn fits_a_lane(limit: &Limit, used: u64) -> bool {
 /// How many hits of cost 1 a log admits, and how many it may hold.
 fn log_entries(log: &SlidingLog) -> (u64, u64) {
     let longest = log.rates().max_by_key(|(_, length)| *length);
-    let admitted = longest.map_or(0, |(most, _)| most);
+    let admitted = longest.map_or(0, |(max, _)| max);
     // Denied entries are stored too, up to twice as many.
     (admitted, if log.counts_denied() { admitted.saturating_mul(3) } else { admitted })
 }

@@ -137,7 +137,7 @@ pub use engine::{
 };
 pub use level::{Level, Promise};
 pub use limit::LimitError;
-pub use limiter::{Ask, Booking, Builder, Limiter, Permit, Reservation, Together, new_holder};
+pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};
 pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;

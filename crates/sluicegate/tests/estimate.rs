@@ -86,9 +86,9 @@ fn turns(limit: &LimitConfig, used: Used) -> Turns {
     let part = |all: u64| if used == Used::Half { all.div_ceil(2) } else { all };
     match limit.at(NOW) {
         Limit::SlidingLog(log) => {
-            let (most, length) = log.rates().next().unwrap();
-            let apart = Duration::from_micros(length.as_micros() / most);
-            Turns { count: part(most), cost: 1, apart, held: false }
+            let (max, length) = log.rates().next().unwrap();
+            let apart = Duration::from_micros(length.as_micros() / max);
+            Turns { count: part(max), cost: 1, apart, held: false }
         }
         Limit::Concurrency(slots) => {
             Turns { count: part(slots.max()), cost: 1, apart: Duration::ZERO, held: true }
@@ -154,17 +154,17 @@ fn assert_near(name: &str, estimated: u64, measured: u64) {
 #[test]
 fn an_estimate_is_near_what_is_allocated() {
     for (name, limits, mode) in each() {
-        let Estimate { typical, most } = bytes_per_identity(&limits, mode);
+        let Estimate { typical, max } = bytes_per_identity(&limits, mode);
         assert_near(name, typical, measured(&limits, mode, IDENTITIES, Used::Half));
         let all = measured(&limits, mode, 20_000, Used::All);
-        assert!(most >= all, "{name}: {all} bytes measured, {most} are said to be the most");
-        assert!(most <= all * 2, "{name}: {all} bytes measured, and at most {most} say little");
+        assert!(max >= all, "{name}: {all} bytes measured, {max} are said to be the most");
+        assert!(max <= all * 2, "{name}: {all} bytes measured, and at most {max} say little");
     }
 
     let log = [SlidingLog::per_hour(500).into_limit().unwrap()];
-    let Estimate { typical, most } = bytes_per_identity(&log, Mode::Hard);
+    let Estimate { typical, max } = bytes_per_identity(&log, Mode::Hard);
     assert_near("a long log, half", typical, measured(&log, Mode::Hard, 500, Used::Half));
-    assert_near("a long log, full", most, measured(&log, Mode::Hard, 500, Used::All));
+    assert_near("a long log, full", max, measured(&log, Mode::Hard, 500, Used::All));
 
     let nothing = [Unlimited.into_limit().unwrap()];
     assert_eq!(bytes_per_identity(&nothing, Mode::Hard), Estimate::default());

@@ -11,12 +11,14 @@ use std::sync::mpsc;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{Concurrency, LeakyBucket, TokenBucket};
-use sluicegate::{Ask, Denied, Event, Limiter, Listener, Memory, OpKind, Outcome, Permit, Span};
+use sluicegate::{
+    Denied, Event, KeyedOps, Limiter, Listener, Memory, OpKind, Outcome, Permit, Span,
+};
 use support::{MICRO, Polled, SECOND, limiter, limiter_in, until_they_sleep};
 
 type Waiting<'a> = Polled<std::pin::Pin<Box<dyn Future<Output = Result<Permit, Denied>> + 'a>>>;
 
-fn slot(ask: Ask<'_>) -> Waiting<'_> {
+fn slot(ask: KeyedOps<'_>) -> Waiting<'_> {
     Polled::new(Box::pin(async move { ask.permit_async().await }))
 }
 

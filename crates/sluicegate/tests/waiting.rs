@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{FixedWindow, LeakyBucket, SlidingLog, TokenBucket};
-use sluicegate::{Ask, Booking, Denied, Limiter, Memory, Op, Outcome, Span, Verdict};
+use sluicegate::{Booking, Denied, KeyedOps, Limiter, Memory, Op, Outcome, Span, Verdict};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_rules::limit::LimitConfig;
 use support::{
@@ -19,7 +19,7 @@ use support::{
 
 type Acquiring<'a> = Polled<std::pin::Pin<Box<dyn Future<Output = Result<Verdict, Denied>> + 'a>>>;
 
-fn acquire(ask: Ask<'_>) -> Acquiring<'_> {
+fn acquire(ask: KeyedOps<'_>) -> Acquiring<'_> {
     Polled::new(Box::pin(async move { ask.acquire().await }))
 }
 

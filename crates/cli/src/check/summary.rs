@@ -3,7 +3,7 @@
 use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
-use sluicegate::explain::rule::{Placed, contents};
+use sluicegate::explain::rule::{LocatedRule, contents};
 use sluicegate_rules::domain::{Domain, ListEntry};
 use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Part;
@@ -105,23 +105,23 @@ fn push_row(out: &mut String, left: &str, right: &[String], width: usize) {
 }
 
 /// The way to a rule, and what there is to say of it.
-fn row(placed: &Placed<'_>) -> (String, Vec<String>) {
-    let mut lines = limits(&placed.rule().limits);
-    let mut more = match &placed.rule().name {
+fn row(located: &LocatedRule<'_>) -> (String, Vec<String>) {
+    let mut lines = limits(&located.rule().limits);
+    let mut more = match &located.rule().name {
         Some(name) => vec![format!("named `{name}`")],
         None => Vec::new(),
     };
-    if !matches!(placed.rule().limits, Limits::Unlimited) {
-        more.extend(settings(placed.rule()));
-        let estimate = placed.estimate();
+    if !matches!(located.rule().limits, Limits::Unlimited) {
+        more.extend(settings(located.rule()));
+        let estimate = located.estimate();
         // The figure says nothing without what it is for.
-        more.push(match placed.is_one_counter() || estimate.most == 0 {
-            true => counters(placed),
-            false => format!("{} · {}", counters(placed), memory(estimate)),
+        more.push(match located.is_one_counter() || estimate.max == 0 {
+            true => counters(located),
+            false => format!("{} · {}", counters(located), memory(estimate)),
         });
     }
     lines.extend(joined(more));
-    (plainly(&placed.path()), lines.iter().map(|line| plainly(line)).collect())
+    (plainly(&located.path()), lines.iter().map(|line| plainly(line)).collect())
 }
 
 /// Some remarks, as many on a line as fit.

@@ -82,9 +82,9 @@ fn in_one_field(headers: &HeaderMap) -> Vec<Window> {
     let all =
         |name: &'static str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let policies: Vec<_> = all("ratelimit-policy").flat_map(items).collect();
-    let policy = |name: &str, what| {
+    let policy = |name: &str, parameter| {
         let policy = policies.iter().find(|policy| policy.name == name);
-        policy.and_then(|policy| policy.get(what))
+        policy.and_then(|policy| policy.get(parameter))
     };
     let window = |field| {
         items(field).filter_map(|item| {

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::hints::ServerHints;
-use super::queue::{Bounds, Permit, Queues, WouldWait};
+use super::queue::{Permit, QueueBounds, Queues, WouldWait};
 use super::state::Pace;
 use crate::retry::jitter;
 
@@ -49,7 +49,7 @@ use crate::retry::jitter;
 #[derive(Debug, Clone)]
 #[must_use = "nothing is paced until it is applied to a client"]
 pub struct PacedLayer<A = Once> {
-    config: Config,
+    config: PaceConfig,
     queues: Arc<Queues>,
     again: A,
 }
@@ -58,7 +58,7 @@ pub struct PacedLayer<A = Once> {
 #[derive(Debug, Clone)]
 pub struct Paced<S, A = Once> {
     inner: S,
-    config: Arc<Config>,
+    config: Arc<PaceConfig>,
     queues: Arc<Queues>,
     again: A,
 }
@@ -89,8 +89,8 @@ pub struct Once;
 pub struct Retrying(u32);
 
 #[derive(Clone)]
-struct Config {
-    bounds: Bounds,
+struct PaceConfig {
+    bounds: QueueBounds,
     spread_below_percent: Option<u32>,
     key: Option<Key>,
 }
@@ -110,8 +110,8 @@ impl PacedLayer {
     /// the caller.
     pub fn new() -> Self {
         let bounds =
-            Bounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
-        let config = Config { bounds, spread_below_percent: None, key: None };
+            QueueBounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
+        let config = PaceConfig { bounds, spread_below_percent: None, key: None };
         Self { config, queues: Arc::default(), again: Once }
     }
 }
@@ -252,7 +252,7 @@ where
 
 // === impl Config ===
 
-impl Config {
+impl PaceConfig {
     fn key(&self, call: &Parts) -> String {
         if let Some(key) = &self.key {
             return key(call);
@@ -267,7 +267,7 @@ impl Config {
     }
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for PaceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bounds, spread_below_percent, .. } = self;
         f.debug_struct("Config")

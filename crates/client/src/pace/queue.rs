@@ -32,7 +32,7 @@ pub(super) struct Queue {
 
 /// How long, and how many, may wait.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct QueueBounds {
     pub(super) wait_max: Duration,
     pub(super) waiting_max: usize,
     pub(super) keys_max: usize,
@@ -93,7 +93,7 @@ impl Queue {
     /// Waits until a call may go.
     pub(super) async fn enter(
         self: &Arc<Self>,
-        bounds: Bounds,
+        bounds: QueueBounds,
         deadline: Instant,
     ) -> Result<Permit, WouldWait> {
         let _waiting = Waiting::enter(self, bounds.waiting_max)?;

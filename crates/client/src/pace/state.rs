@@ -30,7 +30,7 @@ pub struct Pace {
     trial: Trial,
     calls: u64,
     last_sent: Option<Instant>,
-    under_way: u64,
+    in_flight: u64,
     denials_in_a_row: u32,
 }
 
@@ -93,7 +93,7 @@ impl Pace {
             Trial::Since(sent) => Some(sent + ANSWER),
             Trial::Due | Trial::None => None,
         };
-        let windows = self.windows.iter().filter_map(|kept| self.opens(kept)).max();
+        let windows = self.windows.iter().filter_map(|tracked| self.opens(tracked)).max();
         match self.held_until.max(trial).max(windows).filter(|at| *at > now) {
             Some(at) => SendTime::At(at),
             None => SendTime::Now,
@@ -101,10 +101,10 @@ impl Pace {
     }
 
     /// When a window lets the next call pass; nothing if it does.
-    fn opens(&self, kept: &TrackedWindow) -> Option<Instant> {
-        let under_way = self.under_way;
-        match kept.opens(under_way) {
-            Opens::Now => kept.spread(self.spread_below_percent?, under_way, self.last_sent?),
+    fn opens(&self, tracked: &TrackedWindow) -> Option<Instant> {
+        let in_flight = self.in_flight;
+        match tracked.opens(in_flight) {
+            Opens::Now => tracked.spread(self.spread_below_percent?, in_flight, self.last_sent?),
             Opens::At(at) => Some(at),
             Opens::ServerHints(since) => {
                 Some(self.last_sent.map_or(since, |sent| since.max(sent)) + ANSWER)
@@ -115,7 +115,7 @@ impl Pace {
     /// A call goes now.
     pub fn sent(&mut self, now: Instant) -> Sent {
         self.calls += 1;
-        self.under_way += 1;
+        self.in_flight += 1;
         self.last_sent = Some(now);
         if self.trial != Trial::None {
             self.trial = Trial::Since(now);
@@ -125,7 +125,7 @@ impl Pace {
 
     /// A call was answered.
     pub fn answered(&mut self, call: Sent, hints: &ServerHints, now: Instant) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.pass_to(now);
         if hints.denied {
             self.hold(hints, now);
@@ -135,10 +135,10 @@ impl Pace {
                 self.trial = Trial::None;
             }
             // An API that does not speak of a limit any more has none.
-            self.windows.retain(|kept| !kept.is_over() || hints.mentions(kept.name()));
+            self.windows.retain(|tracked| !tracked.is_over() || hints.mentions(tracked.name()));
         }
-        for kept in self.windows.iter_mut().filter(|kept| !hints.mentions(kept.name())) {
-            kept.miss(now);
+        for tracked in self.windows.iter_mut().filter(|tracked| !hints.mentions(tracked.name())) {
+            tracked.miss(now);
         }
         // What a denial has nothing left of is what it told the time of.
         for window in hints.windows.iter().filter(|window| !hints.denied || window.remaining > 0) {
@@ -148,8 +148,8 @@ impl Pace {
 
     /// A call was not answered, or nobody waited for it.
     pub fn lost(&mut self, _: Sent, now: Instant) {
-        self.under_way = self.under_way.saturating_sub(1);
-        self.windows.iter_mut().for_each(|kept| kept.miss(now));
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.windows.iter_mut().for_each(|tracked| tracked.miss(now));
         if let Trial::Since(_) = self.trial {
             self.trial = Trial::Due;
         }
@@ -159,7 +159,7 @@ impl Pace {
     pub fn is_idle(&mut self, now: Instant) -> bool {
         self.pass_to(now);
         let is_over = self.windows.iter().all(TrackedWindow::is_over);
-        self.under_way == 0 && self.held_until.is_none() && is_over
+        self.in_flight == 0 && self.held_until.is_none() && is_over
     }
 
     fn hold(&mut self, hints: &ServerHints, now: Instant) {
@@ -170,12 +170,12 @@ impl Pace {
         self.held_until = self.held_until.max(Some(now + wait.min(WAIT_MAX)));
         self.denials_in_a_row = self.denials_in_a_row.saturating_add(1);
         self.trial = Trial::Due;
-        self.windows.retain(|kept| !spent().any(|window| window.name == kept.name()));
+        self.windows.retain(|tracked| !spent().any(|window| window.name == tracked.name()));
     }
 
     /// Forgets what is over.
     fn pass_to(&mut self, now: Instant) {
         self.held_until = self.held_until.filter(|at| *at > now);
-        self.windows.iter_mut().for_each(|kept| kept.pass_to(now));
+        self.windows.iter_mut().for_each(|tracked| tracked.pass_to(now));
     }
 }

@@ -67,11 +67,11 @@ pub(super) fn update(
     let (name, quota, least) = (hints.name.clone(), hints.quota, hints.remaining);
     let new =
         TrackedWindow { name, quota, least, end, until, over: None, early: 0, call_number: number };
-    match all.iter_mut().find(|kept| kept.name == hints.name) {
-        Some(kept) => kept.hear(new),
+    match all.iter_mut().find(|tracked| tracked.name == hints.name) {
+        Some(tracked) => tracked.update(new),
         None => {
             if all.len() >= WINDOWS_MAX {
-                let oldest = (0..all.len()).min_by_key(|place| all[*place].call_number);
+                let oldest = (0..all.len()).min_by_key(|index| all[*index].call_number);
                 all.swap_remove(oldest.unwrap_or_default());
             }
             all.push(new);
@@ -80,7 +80,7 @@ pub(super) fn update(
 }
 
 impl TrackedWindow {
-    fn hear(&mut self, new: Self) {
+    fn update(&mut self, new: Self) {
         let quota = new.quota.or(self.quota);
         if new.end.from > self.end.to
             || (new.end.to < self.end.from && new.call_number > self.call_number)
@@ -115,20 +115,20 @@ impl TrackedWindow {
     }
 
     /// When it lets a call pass while so many are under way.
-    pub(super) fn opens(&self, under_way: u64) -> Opens {
+    pub(super) fn opens(&self, in_flight: u64) -> Opens {
         match self.over {
-            _ if self.least > under_way => Opens::Now,
+            _ if self.least > in_flight => Opens::Now,
             None => Opens::At(self.until),
             // If none is under way nobody will tell: one has to try.
-            Some(_) if under_way == 0 => Opens::Now,
+            Some(_) if in_flight == 0 => Opens::Now,
             Some(since) => Opens::ServerHints(since),
         }
     }
 
     /// When the next may go, after one that went at this time, if what is left were spread evenly.
     /// Only from a share of the quota on, in percent; where that cannot be known, always.
-    pub(super) fn spread(&self, percent: u32, under_way: u64, last: Instant) -> Option<Instant> {
-        let left = self.least.saturating_sub(under_way);
+    pub(super) fn spread(&self, percent: u32, in_flight: u64, last: Instant) -> Option<Instant> {
+        let left = self.least.saturating_sub(in_flight);
         let is_below = self
             .quota
             .is_none_or(|quota| u128::from(left) * 100 <= u128::from(quota) * u128::from(percent));

@@ -236,7 +236,7 @@ impl Report {
 
     /// Whether an open loop kept its schedule: all sent, at most one of a thousand late.
     #[must_use]
-    pub const fn kept_up(&self) -> bool {
+    pub const fn is_on_schedule(&self) -> bool {
         self.unsent == 0 && self.late_starts <= self.requests / 1_000
     }
 

@@ -123,7 +123,7 @@ fn machine(report: &Report, text: &mut String) {
 
 fn warnings(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
-    if !report.kept_up() {
+    if !report.is_on_schedule() {
         let late = format!(
             "{} late starts, the latest by {}: no idle connection, or the load had no CPU",
             count(report.late_starts),

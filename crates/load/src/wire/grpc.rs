@@ -17,7 +17,7 @@ use crate::request::{Answer, RequestSpec};
 /// One stream at a time on a shared connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    shared: Rc<Shared>,
+    shared: Rc<ConnectionState>,
     connection: SendRequest<Bytes>,
     /// Generation of `connection`.
     generation: u64,
@@ -34,7 +34,7 @@ type Decode = fn(&[u8]) -> Result<Answer, String>;
 
 /// State shared by the streams of a connection.
 #[derive(Debug)]
-struct Shared {
+struct ConnectionState {
     address: SocketAddr,
     current: RefCell<SendRequest<Bytes>>,
     generation: Cell<u64>,
@@ -61,7 +61,7 @@ pub(crate) async fn open(
         RequestSpec::Grpc(method) => method.decode,
         _ => decode_rls,
     };
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(ConnectionState {
         address,
         current: RefCell::new(connection.clone()),
         generation: Cell::new(0),

@@ -13,7 +13,7 @@ use crate::request::Template;
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct HttpConnection {
     address: SocketAddr,
     /// `None` after the server closed it.
     socket: Option<TcpStream>,
@@ -33,9 +33,9 @@ pub(crate) async fn open(
     address: SocketAddr,
     template: &Rc<Template>,
     denied: &Rc<[u16]>,
-) -> Result<Connection, String> {
+) -> Result<HttpConnection, String> {
     let socket = connect_tcp(address).await.map_err(|error| format!("cannot connect: {error}"))?;
-    Ok(Connection {
+    Ok(HttpConnection {
         address,
         socket: Some(socket),
         template: template.clone(),
@@ -46,7 +46,7 @@ pub(crate) async fn open(
     })
 }
 
-impl Slot for Connection {
+impl Slot for HttpConnection {
     fn capacity(&self) -> usize {
         1
     }
@@ -69,7 +69,7 @@ impl Slot for Connection {
 
 // === impl Connection ===
 
-impl Connection {
+impl HttpConnection {
     /// The outer error is of the connection, the inner one of a complete response.
     async fn exchange(&mut self, key: u64) -> Result<Result<Answer, String>, String> {
         let mut socket = match self.socket.take() {

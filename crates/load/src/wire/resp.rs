@@ -26,7 +26,7 @@ pub(crate) struct Endpoint {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RespConnection {
     endpoint: Rc<Endpoint>,
     /// `None` after a failure.
     socket: Option<TcpStream>,
@@ -52,8 +52,8 @@ const REPLY_MAX: usize = 16 << 20;
 /// Bound of nested arrays.
 const DEPTH_MAX: usize = 8;
 
-pub(crate) async fn open(endpoint: &Rc<Endpoint>) -> Result<Connection, String> {
-    Ok(Connection {
+pub(crate) async fn open(endpoint: &Rc<Endpoint>) -> Result<RespConnection, String> {
+    Ok(RespConnection {
         socket: Some(endpoint.connect().await?),
         sent: BytesMut::with_capacity(endpoint.template.len() * endpoint.pipeline),
         received: BytesMut::with_capacity(RECEIVED),
@@ -90,7 +90,7 @@ impl Endpoint {
     }
 }
 
-impl Slot for Connection {
+impl Slot for RespConnection {
     fn capacity(&self) -> usize {
         self.endpoint.pipeline
     }
@@ -111,7 +111,7 @@ impl Slot for Connection {
 
 // === impl Connection ===
 
-impl Connection {
+impl RespConnection {
     async fn exchange(
         &mut self,
         keys: &[u64],

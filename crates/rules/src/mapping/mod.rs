@@ -51,7 +51,7 @@ pub const DESCRIPTORS_MAX: usize = 64;
 /// let headers: &[(&str, &[u8])] = &[("x-user", b"42")];
 /// let request = Attributes { uri: Some(b"/login?next=/"), ..Attributes::of(&headers) };
 /// let described = mapping.describe(&request)?;
-/// described.ask("web", |request| {
+/// described.with_request("web", |request| {
 ///     assert_eq!(request.descriptors.len(), 1, "nobody knows the address");
 ///     assert_eq!(request.descriptors[0].entries[1].value, "/login");
 /// });
@@ -139,9 +139,9 @@ impl Mapping {
 
 impl Described<'_> {
     /// Calls `f` with the request to a domain.
-    pub fn ask<R>(&self, domain: &str, ask: impl FnOnce(&Request<'_>) -> R) -> R {
+    pub fn with_request<R>(&self, domain: &str, decide: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries = self.entries();
-        ask(&self.request(domain, &self.descriptors(&entries)))
+        decide(&self.request(domain, &self.descriptors(&entries)))
     }
 
     /// What the request is made of, for whoever needs it for longer: all entries,

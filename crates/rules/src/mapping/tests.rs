@@ -37,7 +37,7 @@ fn descriptor(entries: &[(&str, &str)]) -> Vec<(Box<str>, Part)> {
 /// What a mapping makes of a request: `key=value,key=value` for each descriptor, and the hits.
 fn described(mapping: &Mapping, headers: &dyn Headers) -> (Vec<String>, u64) {
     let described = mapping.describe(&Attributes::of(headers)).unwrap();
-    described.ask("web", |request| {
+    described.with_request("web", |request| {
         let entries = request.descriptors.iter().map(|descriptor| {
             let entries = descriptor.entries.iter();
             entries.map(|e| format!("{}={}", e.key, e.value)).collect::<Vec<_>>().join(",")

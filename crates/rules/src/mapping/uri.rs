@@ -112,22 +112,22 @@ fn segments(path: &str) -> String {
     if !path.starts_with('/') {
         return path.to_owned();
     }
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     let mut ends_open = true;
     for segment in path.split('/') {
         ends_open = matches!(segment, "" | "." | "..");
         match segment {
             "" | "." => {}
-            ".." => drop(kept.pop()),
-            segment => kept.push(segment),
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
         }
     }
     let mut out = String::with_capacity(path.len());
-    for segment in &kept {
+    for segment in &segments {
         out.push('/');
         out.push_str(segment);
     }
-    if ends_open || kept.is_empty() {
+    if ends_open || segments.is_empty() {
         out.push('/');
     }
     out

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::patterns::{Glob, Patterns};
 use super::table::{Table, hash};
 use super::{
-    DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Placed, Root, RuleSet, RuleSetError,
+    DEPTH_MAX, Kind, Level, LevelNo, NEAR, NONE, Node, Root, RuleEntry, RuleSet, RuleSetError,
 };
 use crate::domain::{DescriptorConfig, Domain, Joint, ListEntry, Pattern};
 use crate::rule::Limits;
@@ -53,7 +53,7 @@ struct Builder {
     texts: String,
     /// The hashes of the nodes that the table finds.
     hashes: Vec<(u64, u32)>,
-    rules: Vec<Placed>,
+    rules: Vec<RuleEntry>,
     longest: usize,
 }
 
@@ -104,7 +104,7 @@ impl Builder {
             }
             if let Some(rule) = node.rule {
                 self.nodes[number as usize].rule = self::number(self.rules.len())?;
-                self.rules.push(Placed { rule, node: number, domain: context.domain });
+                self.rules.push(RuleEntry { rule, node: number, domain: context.domain });
             }
         }
         level.patterns.finish();
@@ -214,7 +214,7 @@ impl Builder {
         let mut set = RuleSet {
             domain_table,
             domains: roots.into(),
-            replacing: self.rules.iter().any(|placed| !placed.rule.replaces().is_empty()),
+            replacing: self.rules.iter().any(|entry| !entry.rule.replaces().is_empty()),
             levels: self.levels.into(),
             nodes: self.nodes.into(),
             texts: self.texts.into(),
@@ -241,9 +241,8 @@ impl RuleSet {
     /// A name that two rules of a domain share, which would not identify them across reloads.
     fn repeated_name(&self) -> Option<String> {
         let named =
-            self.rules.iter().filter(|placed| matches!(placed.rule.limits, Limits::Native(_)));
-        let mut names =
-            named.filter_map(|placed| Some((placed.domain, placed.rule.name.as_ref()?)));
+            self.rules.iter().filter(|entry| matches!(entry.rule.limits, Limits::Native(_)));
+        let mut names = named.filter_map(|entry| Some((entry.domain, entry.rule.name.as_ref()?)));
         let mut seen = HashSet::new();
         names.find(|name| !seen.insert(*name)).map(|(_, name)| name.to_string())
     }

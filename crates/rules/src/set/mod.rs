@@ -77,7 +77,7 @@ pub struct RuleSet {
     nodes: Box<[Node]>,
     texts: Box<str>,
     table: Table,
-    rules: Box<[Placed]>,
+    rules: Box<[RuleEntry]>,
     /// Length of the longest text of a node.
     longest: usize,
     /// Whether any rule replaces others.
@@ -208,7 +208,7 @@ const NEAR: usize = 28;
 const _: () = assert!(size_of::<Node>() == 64);
 
 #[derive(Debug)]
-struct Placed {
+struct RuleEntry {
     rule: RuleConfig,
     node: u32,
     domain: u32,

@@ -34,8 +34,8 @@ impl RuleSet {
     /// When the domain is of another set.
     pub fn top(&self, domain: DomainNo) -> impl Iterator<Item = Configured<'_>> {
         let root = &self.domains[domain.0 as usize];
-        let here = move |no: &u32| self.nodes[*no as usize].of_level == root.level;
-        root.nodes.clone().filter(here).map(|no| Configured { set: self, no })
+        let is_top = move |no: &u32| self.nodes[*no as usize].of_level == root.level;
+        root.nodes.clone().filter(is_top).map(|no| Configured { set: self, no })
     }
 
     /// The descriptors on the path to a rule.

@@ -114,33 +114,33 @@ fn outcome(outcome: Outcome, context: Context<'_>) -> (&'static str, String) {
         }
         Outcome::Allow { .. } => {
             let of = context.limit.map(|name| format!(" of `{name}`")).unwrap_or_default();
-            let says = match (context.remaining, context.capacity) {
+            let detail = match (context.remaining, context.capacity) {
                 (Some(left), _) => format!("{}{of} before it", amount(left)),
                 (None, Capacity::Enough) => "not counted".to_owned(),
                 (None, Capacity::None) => {
                     "not counted: there is no room, and newcomers pass".to_owned()
                 }
             };
-            ("allowed", says)
+            ("allowed", detail)
         }
         Outcome::Deny { retry_after } => {
             let after = shown(retry_after);
-            let says = match (context.remaining, context.capacity) {
+            let detail = match (context.remaining, context.capacity) {
                 (_, Capacity::None) => {
                     format!("there is no room for newcomers; ask again after {after}")
                 }
                 (Some(left), _) => format!("{}, and {it} lets it pass after {after}", amount(left)),
                 (None, _) => format!("{it} lets it pass after {after}"),
             };
-            ("denied", says)
+            ("denied", detail)
         }
         Outcome::Never { max_cost: 0 } => match context.limit {
             None => ("always denied", "`requests_per_unit` is 0".to_owned()),
             Some(name) => ("always denied", format!("the rate of `{name}` is 0")),
         },
         Outcome::Never { max_cost } => {
-            let (cost, most) = (grouped(context.cost), grouped(max_cost));
-            ("always denied", format!("it costs {cost}, and {it} can hold at most {most}"))
+            let (cost, max) = (grouped(context.cost), grouped(max_cost));
+            ("always denied", format!("it costs {cost}, and {it} can hold at most {max}"))
         }
     }
 }
@@ -210,12 +210,12 @@ mod tests {
         (told.allowed(), words.as_str().unwrap().to_owned())
     }
 
-    fn rules(says: &str) -> RuleSet {
-        rules_of(&format!("domain: shop\ndescriptors: [{{ key: user, {says} }}]\n")).unwrap()
+    fn rules(detail: &str) -> RuleSet {
+        rules_of(&format!("domain: shop\ndescriptors: [{{ key: user, {detail} }}]\n")).unwrap()
     }
 
-    fn said(says: &str, hits: u64) -> (bool, String) {
-        said_by(&Engine::new(rules(says)).unwrap(), "42", hits)
+    fn said(detail: &str, hits: u64) -> (bool, String) {
+        said_by(&Engine::new(rules(detail)).unwrap(), "42", hits)
     }
 
     #[test]
@@ -272,11 +272,11 @@ mod tests {
             ("deny", false, "denied: there is no room for newcomers; ask again after "),
             ("allow", true, "allowed, not counted: there is no room, and newcomers pass"),
         ] {
-            let says = format!(
+            let detail = format!(
                 "overflow: {overflow}, limits: {{ algorithm: fixed_window, rate: 9/year }}"
             );
             let memory = Memory::with_entries(1);
-            let engine = Engine::builder(rules(&says)).memory(&memory).build().unwrap();
+            let engine = Engine::builder(rules(&detail)).memory(&memory).build().unwrap();
             let entries = [Entry::new("user", "first")];
             let descriptors = [Descriptor::of(&entries)];
             let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };

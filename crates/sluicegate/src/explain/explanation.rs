@@ -12,7 +12,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use super::decision::{Capacity, CurrentDecision};
 use super::hints::{unknown_domain, why_not};
 use super::render;
-use super::rule::{Placed, json, text};
+use super::rule::{LocatedRule, json, text};
 use crate::engine::{Checked, Snapshot};
 
 /// A request, trace: see [`explain`](super::explain).
@@ -230,15 +230,15 @@ fn is_same(plan: &Plan, one: &Step, other: &Step) -> bool {
 }
 
 fn by_rule(set: &RuleSet, no: RuleNo, trace: &DescriptorTrace<'_>) -> AppliedRule {
-    let placed = Placed::of(set, no);
-    let rule = placed.rule();
+    let located = LocatedRule::of(set, no);
+    let rule = located.rule();
     AppliedRule {
-        id: placed.id(),
+        id: located.id(),
         limits: text::limits(&rule.limits),
         settings: Some(text::settings(rule).join(" · ")),
         promise: text::promise(rule),
         outage: text::outage(rule),
-        rule: Some(json::rule(&placed)),
+        rule: Some(json::rule(&located)),
         came_with: None,
         counter: match rule.limits {
             Limits::Unlimited => Vec::new(),
@@ -348,13 +348,13 @@ fn why(
         }
         None => {}
     }
-    let asked = || {
+    let decisions = || {
         let applied = descriptors.iter().filter_map(|one| one.applied.as_ref());
         applied.filter_map(|applied| Some((applied, applied.decision.as_ref()?)))
     };
     if !allowed {
         // Rules in quota mode deny only together: another denial decides first.
-        let denials = || asked().filter(|(_, decision)| !decision.verdict.is_allowed());
+        let denials = || decisions().filter(|(_, decision)| !decision.verdict.is_allowed());
         let mut alone = denials().filter(|(applied, _)| !applied.quota_mode);
         let decided = alone.next().or_else(|| denials().next());
         let why = decided.map(|(applied, decision)| {
@@ -362,9 +362,9 @@ fn why(
         });
         return why.unwrap_or_else(|| "denied".to_owned());
     }
-    let counted = asked().any(|(_, decision)| decision.verdict.remaining.is_some());
-    let no_room = asked().any(|(_, decision)| decision.capacity == Capacity::None);
-    let why = match (counted, no_room, asked().next()) {
+    let counted = decisions().any(|(_, decision)| decision.verdict.remaining.is_some());
+    let no_room = decisions().any(|(_, decision)| decision.capacity == Capacity::None);
+    let why = match (counted, no_room, decisions().next()) {
         (true, ..) => "allowed",
         (false, true, _) => "allowed, not counted: there is no room, and newcomers pass",
         (false, false, Some(_)) => "allowed, not counted: it is unlimited",

@@ -53,9 +53,9 @@ pub fn explain<'a>(
     request: &Request<'a>,
     now: Timestamp,
 ) -> Explanation<'a> {
-    explanation::explain_with(snapshot, request, |rules, asked| {
+    explanation::explain_with(snapshot, request, |rules, planned| {
         let mut checked = Checked::default();
-        let call = Call::new(rules, asked, now);
+        let call = Call::new(rules, planned, now);
         MemoryBackend::apply_now(Operation::Peek, &call, &mut checked);
         checked
     })

@@ -43,7 +43,7 @@ fn descriptor_text(one: &DescriptorExplanation<'_>) -> String {
         out.push('\n');
     }
     let mut row =
-        |name: &str, says: &str| out.push_str(&format!("  {name:<10}  {}\n", plainly(says)));
+        |name: &str, text: &str| out.push_str(&format!("  {name:<10}  {}\n", plainly(text)));
     if let Some(why) = &one.why_not {
         row("no rule", why);
     }
@@ -85,8 +85,8 @@ fn lookup_text(look: &Lookup<'_>) -> String {
         None => "nothing".to_owned(),
     };
     let mut out = format!("  {}\n", plainly(&format!("{}={}", entry.key, entry.value)));
-    for (name, says) in [("configured", configured), ("tried", tried(look)), ("taken", taken)] {
-        out.push_str(&format!("    {name:<10}  {}\n", plainly(&says)));
+    for (name, text) in [("configured", configured), ("tried", tried(look)), ("taken", taken)] {
+        out.push_str(&format!("    {name:<10}  {}\n", plainly(&text)));
     }
     out
 }
@@ -95,7 +95,7 @@ fn lookup_text(look: &Lookup<'_>) -> String {
 fn tried(look: &Lookup<'_>) -> String {
     let exact = format!("exactly `{}={}`", look.entry.key, look.entry.value);
     let all = [exact.as_str(), "networks", "patterns", "any value"];
-    let count = match look.met.as_ref().map(|met| met.how) {
+    let count = match look.met.as_ref().map(|met| met.kind) {
         Some(MatchKind::Exact) => 1,
         Some(MatchKind::Network) => 2,
         Some(MatchKind::Pattern) => 3,
@@ -105,16 +105,16 @@ fn tried(look: &Lookup<'_>) -> String {
 }
 
 fn reason(look: &Lookup<'_>, met: &LookupMatch) -> String {
-    let says = match met.how {
+    let text = match met.kind {
         MatchKind::Exact => "exactly this value".to_owned(),
         MatchKind::Network => format!("the longest network that holds {}", look.entry.value),
         MatchKind::Pattern => "the first pattern in the file that matches".to_owned(),
         MatchKind::AnyValue => "it takes any value".to_owned(),
     };
     match &met.counted_as {
-        Some(shared) if *shared == met.node => format!("{says}; all its values share a counter"),
-        Some(network) => format!("{says}; addresses of {network} share a counter"),
-        None => says,
+        Some(shared) if *shared == met.node => format!("{text}; all its values share a counter"),
+        Some(network) => format!("{text}; addresses of {network} share a counter"),
+        None => text,
     }
 }
 
@@ -152,13 +152,13 @@ fn descriptor_json(one: &DescriptorExplanation<'_>) -> Value {
 
 fn lookup_json(look: &Lookup<'_>) -> Value {
     let met = look.met.as_ref().map(|met| {
-        let how = match met.how {
+        let kind = match met.kind {
             MatchKind::Exact => "exact",
             MatchKind::Network => "network",
             MatchKind::Pattern => "pattern",
             MatchKind::AnyValue => "any_value",
         };
-        json!({ "node": met.node, "how": how, "counted_as": met.counted_as })
+        json!({ "node": met.node, "how": kind, "counted_as": met.counted_as })
     });
     json!({
         "key": look.entry.key,

@@ -14,9 +14,9 @@ impl Limiter {
     /// Replaces the limits for everybody.
     ///
     /// A new limit continues the old one of the same name; without a name, the nameless one at its
-    /// place. What an identity keeps is told by `keep`. Each identity is under the old limits until
-    /// the moment it is under the new ones; while the change goes on, which takes about a tenth of
-    /// a second for a million identities, some are already and others are not yet.
+    /// place. What an identity keeps is told by `carry_over`. Each identity is under the old limits
+    /// until the moment it is under the new ones; while the change goes on, which takes about a
+    /// tenth of a second for a million identities, some are already and others are not yet.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -34,7 +34,7 @@ impl Limiter {
     pub fn set_limits<L: IntoLimit>(
         &self,
         limits: impl IntoIterator<Item = L>,
-        keep: CarryOver,
+        carry_over: CarryOver,
     ) -> Result<(), LimitError> {
         let limits: Vec<LimitConfig> =
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
@@ -42,7 +42,7 @@ impl Limiter {
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
         let new = Arc::new(Rule::new(limits, old.mode)?.after(&old));
-        self.inner.shards.change(&new, keep, self.now());
+        self.inner.shards.change(&new, carry_over, self.now());
         *self.inner.rule.write() = new;
         self.inner.waiters.wake_all();
         Ok(())
@@ -96,6 +96,6 @@ impl Limiter {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn set_load(&self, thousandths: u64) {
-        self.hear(thousandths, self.now());
+        self.observe_load(thousandths, self.now());
     }
 }

@@ -107,7 +107,7 @@ impl Limiter {
     }
 
     /// Hears what the load was at a moment, if its limits are elastic.
-    pub(crate) fn hear(&self, load: u64, at: Timestamp) {
+    pub(crate) fn observe_load(&self, load: u64, at: Timestamp) {
         let mode = self.inner.rule.read().mode;
         if let Mode::Elastic { gate: levels, .. } = mode {
             let mut gate = self.inner.gate.lock();

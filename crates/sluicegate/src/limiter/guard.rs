@@ -8,7 +8,8 @@ use sluicegate_core::verdict::Verdict;
 
 use super::Limiter;
 
-/// A slot of a concurrency limit, given back on drop: see [`Ask::permit`](crate::Ask::permit).
+/// A slot of a concurrency limit, given back on drop: see
+/// [`KeyedOps::permit`](crate::KeyedOps::permit).
 ///
 /// A process that ends without dropping it leaks nothing either: a slot is free when its lease
 /// ends. Work that may last longer than the lease calls [`Permit::renew`] in between.
@@ -19,7 +20,8 @@ pub struct Permit {
     verdict: Verdict,
 }
 
-/// An estimate that was charged, to be settled: see [`Ask::reserve`](crate::Ask::reserve).
+/// An estimate that was charged, to be settled: see
+/// [`KeyedOps::reserve`](crate::KeyedOps::reserve).
 ///
 /// Dropped without [`Reservation::commit`], it is given back: the work was not done.
 #[derive(Debug)]

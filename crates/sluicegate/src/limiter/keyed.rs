@@ -1,4 +1,4 @@
-//! Questions about one key.
+//! Operations on one key.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Booking, Limiter, new_holder};
 use crate::clock::span;
 use crate::denied::Denied;
 
-/// A question about one key: first its circumstances, then what is asked. See [`Limiter::of`].
+/// Operations on one key: options first, then the operation. See [`Limiter::of`].
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -26,26 +26,26 @@ use crate::denied::Denied;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-#[must_use = "nothing is asked yet"]
-pub struct Ask<'a> {
+#[must_use = "does nothing until an operation is called"]
+pub struct KeyedOps<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: &'a [u8],
     pub(super) cost: u64,
     pub(super) now: Option<Timestamp>,
     pub(super) holder: Option<Holder>,
-    pub(super) patience: Span,
+    pub(super) max_wait: Span,
     pub(super) jitter: Duration,
 }
 
-// === impl Ask: the circumstances ===
+// === impl KeyedOps: options ===
 
-impl<'a> Ask<'a> {
+impl<'a> KeyedOps<'a> {
     pub(super) fn new(limiter: &'a Limiter, key: &'a [u8]) -> Self {
-        let patience = Span::MAX;
-        Self { limiter, key, cost: 1, now: None, holder: None, patience, jitter: Duration::ZERO }
+        let max_wait = Span::MAX;
+        Self { limiter, key, cost: 1, now: None, holder: None, max_wait, jitter: Duration::ZERO }
     }
 
-    /// The weight; 1 unless told.
+    /// Cost of the operation [default: 1].
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -57,7 +57,7 @@ impl<'a> Ask<'a> {
         Self { cost, ..self }
     }
 
-    /// The time; read from the limiter's clock unless told.
+    /// Time of the operation [default: the limiter's clock].
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -71,8 +71,8 @@ impl<'a> Ask<'a> {
     }
 
     /// The id under which a slot, a booking or a reservation is held, so that a call that is tried
-    /// again is known as the same. The guards ([`Ask::permit`], [`Ask::reserve`]) choose one of
-    /// their own unless told.
+    /// again is known as the same. The guards ([`KeyedOps::permit`], [`KeyedOps::reserve`]) choose
+    /// one of their own by default.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -87,7 +87,7 @@ impl<'a> Ask<'a> {
         Self { holder: Some(holder), ..self }
     }
 
-    /// The longest wait that is acceptable; any, unless told.
+    /// Maximum wait [default: unlimited].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -98,8 +98,8 @@ impl<'a> Ask<'a> {
     /// assert!(denied.is_err(), "it would be an hour: no use in waiting a second");
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    pub fn within(self, patience: Duration) -> Self {
-        Self { patience: span(patience), ..self }
+    pub fn within(self, max_wait: Duration) -> Self {
+        Self { max_wait: span(max_wait), ..self }
     }
 
     /// Waits up to so much longer than needed, at random, so that those who wait for the same
@@ -113,18 +113,18 @@ impl<'a> Ask<'a> {
     /// limiter.of("alice").jitter(Duration::from_millis(5)).acquire_blocking()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub const fn jitter(self, most: Duration) -> Self {
-        Self { jitter: most, ..self }
+    pub const fn jitter(self, max: Duration) -> Self {
+        Self { jitter: max, ..self }
     }
 }
 
-// === impl Ask: what is asked ===
+// === impl KeyedOps: operations ===
 
-impl Ask<'_> {
+impl KeyedOps<'_> {
     /// May it go now? If so, the cost is charged.
     ///
-    /// On a concurrency limit without an [`Ask::id`] the slot is held until its lease ends;
-    /// [`Ask::permit`] gives it back earlier.
+    /// On a concurrency limit without an [`KeyedOps::id`] the slot is held until its lease ends;
+    /// [`KeyedOps::permit`] gives it back earlier.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -348,11 +348,11 @@ impl Ask<'_> {
     /// ```
     ///
     /// # Errors
-    /// When its turn would not come within [`Ask::within`].
+    /// When its turn would not come within [`KeyedOps::within`].
     pub fn book(&self) -> Result<Booking, Denied> {
         let holder = self.holder.unwrap_or_else(new_holder);
         let now = self.when();
-        let op = Op::Acquire { cost: self.cost, max_wait: self.patience, holder: Some(holder) };
+        let op = Op::Acquire { cost: self.cost, max_wait: self.max_wait, holder: Some(holder) };
         let verdict = self.ask_at(op, now)?.verdict;
         Denied::unless_allowed(verdict)?;
         Ok(Booking::new(self, holder, verdict, now))

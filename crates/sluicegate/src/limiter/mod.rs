@@ -1,11 +1,11 @@
 //! A limiter: limits, the states of everybody under them, and what can be asked.
 
-mod keyed;
 mod batch;
 mod builder;
 mod change;
 mod counter;
 mod guard;
+mod keyed;
 #[cfg(feature = "tokio")]
 mod queued;
 
@@ -24,10 +24,10 @@ use sluicegate_core::op::{Op, OpKind, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-pub use keyed::Ask;
 pub use builder::Builder;
 pub use counter::{CounterRef, apply_each};
 pub use guard::{Permit, Reservation};
+pub use keyed::KeyedOps;
 #[cfg(feature = "tokio")]
 pub(crate) use queued::Queued;
 pub use together::Together;
@@ -171,7 +171,7 @@ impl Limiter {
         verdict
     }
 
-    /// The start of every other question about `key`: see [`Ask`].
+    /// The start of every other question about `key`: see [`KeyedOps`].
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -182,8 +182,8 @@ impl Limiter {
     /// assert_eq!(limiter.of("alice").peek().remaining, Some(3));
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Ask<'a> {
-        Ask::new(self, key.as_ref())
+    pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> KeyedOps<'a> {
+        KeyedOps::new(self, key.as_ref())
     }
 
     /// What time it is by this limiter's clock.
@@ -302,7 +302,7 @@ impl Inner {
     /// A hit; the verdict is written where the caller wants it.
     fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
         match self.shards.hit(hash, cost, now, verdict) {
-            Some(overflowed) => self.tell(OpKind::Hit, Some(key), cost, verdict, now, overflowed),
+            Some(overflowed) => self.notify(OpKind::Hit, Some(key), cost, verdict, now, overflowed),
             None => self.hit_long(hash, key, cost, now, verdict),
         }
     }
@@ -327,7 +327,7 @@ impl Inner {
     ) -> Result<Answer, Refusal> {
         let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
         let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
-        self.tell(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
+        self.notify(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
         // Whoever frees a slot, by whatever name: those who wait for it are told.
         match op {
             // It was a slot that all newcomers share: any of them may wait for it.
@@ -341,7 +341,7 @@ impl Inner {
     }
 
     #[inline]
-    fn tell(
+    fn notify(
         &self,
         op: OpKind,
         key: Option<&[u8]>,

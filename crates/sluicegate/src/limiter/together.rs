@@ -29,7 +29,7 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing is asked yet"]
 pub struct Together<'a> {
-    asked: Vec<(&'a Limiter, Vec<u8>)>,
+    members: Vec<(&'a Limiter, Vec<u8>)>,
     cost: Option<u64>,
     now: Option<Timestamp>,
 }
@@ -47,7 +47,7 @@ impl<'a> Together<'a> {
     /// The time is that of the first limiter's clock. The same identity named twice is charged
     /// once.
     pub fn and(mut self, limiter: &'a Limiter, key: impl AsRef<[u8]>) -> Self {
-        self.asked.push((limiter, key.as_ref().to_vec()));
+        self.members.push((limiter, key.as_ref().to_vec()));
         self
     }
 
@@ -123,7 +123,7 @@ impl<'a> Together<'a> {
     /// # Errors
     /// When a limit has no meaning for it, or its id is not what it needs to be.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
-        let now = self.now.or_else(|| self.asked.first().map(|(limiter, _)| limiter.now()));
+        let now = self.now.or_else(|| self.members.first().map(|(limiter, _)| limiter.now()));
         let now = now.unwrap_or_default();
         let target = |(limiter, key): &(&'a Limiter, Vec<u8>)| Target {
             shards: &limiter.inner.shards,
@@ -132,9 +132,9 @@ impl<'a> Together<'a> {
             rule: None,
             cost: None,
         };
-        let targets: Vec<Target<'_>> = self.asked.iter().map(target).collect();
+        let targets: Vec<Target<'_>> = self.members.iter().map(target).collect();
         let Answered { answer, overflowed } = apply_together(&targets, op, now)?;
-        self.tell(op, &answer.verdict, now, overflowed);
+        self.notify(op, &answer.verdict, now, overflowed);
         Ok(answer)
     }
 
@@ -149,18 +149,18 @@ impl<'a> Together<'a> {
     /// ```
     #[must_use]
     pub fn policies(&self) -> Vec<Policy> {
-        self.asked.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
+        self.members.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
     }
 
     /// Each limiter's listener hears the verdict, and whether it was a limit of its own that
     /// decided.
-    fn tell(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
+    fn notify(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
         let mut first = 0;
-        for (limiter, key) in &self.asked {
+        for (limiter, key) in &self.members {
             let own = limiter.policies().len();
-            let place = verdict.decided_by.and_then(|place| place.checked_sub(first));
-            let verdict = Verdict { decided_by: place.filter(|place| *place < own), ..*verdict };
-            limiter.inner.tell(op.kind(), Some(key), op.cost(), &verdict, now, overflowed);
+            let index = verdict.decided_by.and_then(|index| index.checked_sub(first));
+            let verdict = Verdict { decided_by: index.filter(|index| *index < own), ..*verdict };
+            limiter.inner.notify(op.kind(), Some(key), op.cost(), &verdict, now, overflowed);
             first += own;
         }
     }

@@ -21,11 +21,11 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::guard::Held;
-use super::{Ask, Inner, Permit, Time};
+use super::{Inner, KeyedOps, Permit, Time};
 use crate::clock::{duration, span};
 use crate::denied::Denied;
 
-/// A turn that was booked ahead: see [`Ask::book`].
+/// A turn that was booked ahead: see [`KeyedOps::book`].
 ///
 /// Dropped before its turn, it is given back.
 ///
@@ -56,17 +56,17 @@ pub struct Booking {
 /// Those who wait for a slot to be given back, in the order they came.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    waiting: Mutex<BTreeMap<Place, Waker>>,
+    waiting: Mutex<BTreeMap<QueuePosition, Waker>>,
     count: AtomicUsize,
     next: AtomicU64,
 }
 
 /// A place in the queue for a slot of one identity: whose, and how many came before.
-pub(super) type Place = (u64, u64);
+pub(super) type QueuePosition = (u64, u64);
 
 // === impl Ask ===
 
-impl Ask<'_> {
+impl KeyedOps<'_> {
     /// Books a turn and blocks this thread until it comes.
     ///
     /// ```
@@ -79,7 +79,7 @@ impl Ask<'_> {
     /// ```
     ///
     /// # Errors
-    /// At once, when its turn would not come within [`Ask::within`].
+    /// At once, when its turn would not come within [`KeyedOps::within`].
     pub fn acquire_blocking(&self) -> Result<Verdict, Denied> {
         self.book().map(Booking::wait_blocking)
     }
@@ -100,7 +100,7 @@ impl Ask<'_> {
     /// ```
     ///
     /// # Errors
-    /// When none was free within [`Ask::within`].
+    /// When none was free within [`KeyedOps::within`].
     pub fn permit_blocking(&self) -> Result<Permit, Denied> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut waiting = SlotWait::new(self);
@@ -127,7 +127,7 @@ impl Ask<'_> {
     /// ```
     ///
     /// # Errors
-    /// At once, when its turn would not come within [`Ask::within`].
+    /// At once, when its turn would not come within [`KeyedOps::within`].
     #[cfg(feature = "tokio")]
     pub async fn acquire(&self) -> Result<Verdict, Denied> {
         Ok(self.book()?.wait().await)
@@ -147,7 +147,7 @@ impl Ask<'_> {
     /// ```
     ///
     /// # Errors
-    /// When none was free within [`Ask::within`].
+    /// When none was free within [`KeyedOps::within`].
     #[cfg(feature = "tokio")]
     pub async fn permit_async(&self) -> Result<Permit, Denied> {
         use std::future::{Future, poll_fn};
@@ -174,14 +174,19 @@ impl Ask<'_> {
 // === impl Booking ===
 
 impl Booking {
-    pub(super) fn new(ask: &Ask<'_>, holder: Holder, verdict: Verdict, now: Timestamp) -> Self {
+    pub(super) fn new(
+        ops: &KeyedOps<'_>,
+        holder: Holder,
+        verdict: Verdict,
+        now: Timestamp,
+    ) -> Self {
         let wait = match verdict.outcome {
             Outcome::Allow { wait } => wait,
             Outcome::Deny { .. } | Outcome::Never { .. } => Span::ZERO,
         };
-        let held = Held::new(ask.limiter.clone(), ask.hash(), holder);
+        let held = Held::new(ops.limiter.clone(), ops.hash(), holder);
         let turn = now.after(wait);
-        Self { held, verdict, turn, jitter: ask.jitter }
+        Self { held, verdict, turn, jitter: ops.jitter }
     }
 
     /// What the limiter said.
@@ -246,12 +251,12 @@ impl Booking {
 
     /// When to start: the turn, and a little more at random if that was asked for.
     fn start(&self) -> Timestamp {
-        let most = span(self.jitter).as_micros();
-        if most == 0 {
+        let max = span(self.jitter).as_micros();
+        if max == 0 {
             return self.turn;
         }
         let random = self.held.limiter.inner.shards.hash(&self.held.holder.0.to_le_bytes());
-        self.turn.after(Span::from_micros(random % most.saturating_add(1)))
+        self.turn.after(Span::from_micros(random % max.saturating_add(1)))
     }
 
     /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that
@@ -303,18 +308,18 @@ impl Waiters {
 
     /// Wakes who waits behind this place for a slot of its identity.
     #[cfg(feature = "tokio")]
-    pub(super) fn wake_behind(&self, (hash, number): Place) {
+    pub(super) fn wake_behind(&self, (hash, number): QueuePosition) {
         self.wake_from((hash, number.saturating_add(1)));
     }
 
     /// Wakes the first from this place on; whether there was one.
-    fn wake_from(&self, from: Place) -> bool {
+    fn wake_from(&self, from: QueuePosition) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let mut waiting = self.waiting.lock();
-        let first = waiting.range(from..=(from.0, u64::MAX)).next().map(|(place, _)| *place);
-        let woken = first.and_then(|place| waiting.remove(&place));
+        let first = waiting.range(from..=(from.0, u64::MAX)).next().map(|(position, _)| *position);
+        let woken = first.and_then(|position| waiting.remove(&position));
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         let Some(waker) = woken else { return false };
@@ -323,14 +328,14 @@ impl Waiters {
     }
 
     /// A place behind all others.
-    pub(super) fn place(&self, hash: u64) -> Place {
+    pub(super) fn position(&self, hash: u64) -> QueuePosition {
         (hash, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether it was waiting already.
-    pub(super) fn add(&self, place: Place, waker: &Waker) -> bool {
+    pub(super) fn add(&self, position: QueuePosition, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
-        let before = waiting.insert(place, waker.clone());
+        let before = waiting.insert(position, waker.clone());
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         // Dropped where no lock is held, as it may be the last that is left of somebody else who
@@ -339,9 +344,9 @@ impl Waiters {
     }
 
     /// Whether it was still waiting; if not, it had been woken.
-    pub(super) fn remove(&self, place: Place) -> bool {
+    pub(super) fn remove(&self, position: QueuePosition) -> bool {
         let mut waiting = self.waiting.lock();
-        let before = waiting.remove(&place);
+        let before = waiting.remove(&position);
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
         before.is_some()
@@ -353,40 +358,44 @@ impl Waiters {
 /// Somebody who waits for a slot.
 struct SlotWait<'a> {
     inner: &'a Inner,
-    place: Place,
+    position: QueuePosition,
     holder: Holder,
     deadline: Timestamp,
     queued: bool,
     /// How often it was woken: so many slots were given back that nobody else was told of.
-    told: u64,
+    wakeups: u64,
 }
 
 impl<'a> SlotWait<'a> {
-    fn new(ask: &Ask<'a>) -> Self {
-        let inner = &*ask.limiter.inner;
+    fn new(ops: &KeyedOps<'a>) -> Self {
+        let inner = &*ops.limiter.inner;
         Self {
             inner,
-            place: inner.waiters.place(ask.hash()),
-            holder: ask.holder.unwrap_or_else(super::new_holder),
-            deadline: ask.when().after(ask.patience),
+            position: inner.waiters.position(ops.hash()),
+            holder: ops.holder.unwrap_or_else(super::new_holder),
+            deadline: ops.when().after(ops.max_wait),
             queued: false,
-            told: 0,
+            wakeups: 0,
         }
     }
 
     /// The permit, or that there will be none in time; else until when to wait before looking
     /// again.
-    fn look(&mut self, ask: &Ask<'_>, waker: &Waker) -> Result<Result<Permit, Denied>, Timestamp> {
-        let ask = Ask { holder: Some(self.holder), now: None, ..*ask };
+    fn look(
+        &mut self,
+        ops: &KeyedOps<'_>,
+        waker: &Waker,
+    ) -> Result<Result<Permit, Denied>, Timestamp> {
+        let ops = KeyedOps { holder: Some(self.holder), now: None, ..*ops };
         // In the queue before looking: a slot that is given back in between wakes us. And at the
         // old place: who was woken and came too late is still the first.
-        let waited = self.inner.waiters.add(self.place, waker);
+        let waited = self.inner.waiters.add(self.position, waker);
         if std::mem::replace(&mut self.queued, true) && !waited {
-            self.told = self.told.saturating_add(1);
+            self.wakeups = self.wakeups.saturating_add(1);
         }
-        let denied = match ask.permit() {
+        let denied = match ops.permit() {
             Ok(permit) => {
-                self.leave(ask.cost);
+                self.leave(ops.cost);
                 return Ok(Ok(permit));
             }
             Err(denied) => denied,
@@ -402,10 +411,10 @@ impl<'a> SlotWait<'a> {
     /// of.
     fn leave(&mut self, with: u64) {
         if std::mem::take(&mut self.queued) {
-            if !self.inner.waiters.remove(self.place) {
-                self.told = self.told.saturating_add(1);
+            if !self.inner.waiters.remove(self.position) {
+                self.wakeups = self.wakeups.saturating_add(1);
             }
-            self.inner.waiters.wake(self.place.0, self.told.saturating_sub(with));
+            self.inner.waiters.wake(self.position.0, self.wakeups.saturating_sub(with));
         }
     }
 }

@@ -21,10 +21,10 @@ use super::guards::{GroupReservation, Guard, Guards};
 use super::layer::{Config, MISSING_KEY, Missing, WAIT_MAX};
 use super::verdict::{self, GroupVerdict, OwnedVerdict};
 use crate::clock::{duration, span};
-use crate::{Ask, Denied, Limiter, Permit, Policy, Together};
+use crate::{Denied, KeyedOps, Limiter, Permit, Policy, Together};
 
 /// The outcome for a request.
-pub(super) enum Admission {
+pub(super) enum AdmissionOutcome {
     Admitted(Admitted),
     Denied(OwnedVerdict),
     /// It waits before the decision, or for its turn.
@@ -55,28 +55,28 @@ pub(super) struct RequestKeys {
 pub(super) struct MissingKey;
 
 /// Decides at once, or returns the future to wait for.
-pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> Admission {
+pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> AdmissionOutcome {
     let Some(admitting) = Admitting::new(config, &keys) else {
-        return Admission::Admitted(Admitted { verdict: None, slots: Vec::new() });
+        return AdmissionOutcome::Admitted(Admitted { verdict: None, slots: Vec::new() });
     };
     if admitting.is_plain() {
         let verdict = admitting.hit();
         if !verdict.is_allowed() {
-            return Admission::Denied(verdict);
+            return AdmissionOutcome::Denied(verdict);
         }
-        return Admission::Admitted(Admitted { verdict: Some(verdict), slots: Vec::new() });
+        return AdmissionOutcome::Admitted(Admitted { verdict: Some(verdict), slots: Vec::new() });
     }
     if admitting.waits_for_slots() {
-        return Admission::Pending(Box::pin(admit_after_slots(config.clone(), keys)));
+        return AdmissionOutcome::Pending(Box::pin(admit_after_slots(config.clone(), keys)));
     }
     let max_wait = admitting.max_wait;
     match admitting.decide(Vec::new(), max_wait) {
-        Err(verdict) => Admission::Denied(verdict),
+        Err(verdict) => AdmissionOutcome::Denied(verdict),
         Ok((verdict, guards)) if guards.has_to_wait() => {
-            Admission::Pending(Box::pin(wait(verdict, guards)))
+            AdmissionOutcome::Pending(Box::pin(wait(verdict, guards)))
         }
         Ok((verdict, guards)) => {
-            Admission::Admitted(Admitted { verdict: Some(verdict), slots: guards.start() })
+            AdmissionOutcome::Admitted(Admitted { verdict: Some(verdict), slots: guards.start() })
         }
     }
 }
@@ -192,7 +192,7 @@ impl<'a> Admitting<'a> {
     fn hit(self) -> OwnedVerdict {
         let now = self.now();
         let verdict = match self.parts.as_slice() {
-            [part] => part.ask(self.cost).at(now).hit(),
+            [part] => part.ops(self.cost).at(now).hit(),
             parts => together(parts).cost(self.cost).at(now).hit(),
         };
         self.with_policies(verdict, now)
@@ -231,7 +231,7 @@ impl<'a> Admitting<'a> {
                     })
                 }
                 [part] if part.kind == LimiterKind::Turns => {
-                    part.ask(self.cost).within(max_wait).book().map(Guard::Turn)
+                    part.ops(self.cost).within(max_wait).book().map(Guard::Turn)
                 }
                 parts => GroupReservation::new(parts, self.cost, now).map(Guard::Reservation),
             };
@@ -268,27 +268,27 @@ pub(super) fn together<'a>(parts: &[LimiterCheck<'a>]) -> Together<'a> {
 // === impl LimiterCheck ===
 
 impl<'a> LimiterCheck<'a> {
-    fn ask(&self, cost: u64) -> Ask<'a> {
+    fn ops(&self, cost: u64) -> KeyedOps<'a> {
         self.limiter.of(self.key).cost(cost)
     }
 
     /// A slot, at once.
     fn permit(&self, cost: u64, max_wait: Duration) -> Result<Permit, Denied> {
         self.check_wait(cost, max_wait)?;
-        self.ask(cost).permit()
+        self.ops(cost).permit()
     }
 
     /// A slot, as soon as there is one.
     async fn permit_async(&self, cost: u64, max_wait: Duration) -> Result<Permit, Denied> {
         self.check_wait(cost, max_wait)?;
-        self.ask(cost).within(max_wait).permit_async().await
+        self.ops(cost).within(max_wait).permit_async().await
     }
 
     /// Denies a wait that would take too long: the turn of a limit beside the slots comes with
     /// them and cannot be released.
     fn check_wait(&self, cost: u64, max_wait: Duration) -> Result<(), Denied> {
         if self.policies.iter().any(makes_wait) {
-            in_time(&self.ask(cost).peek(), max_wait)?;
+            in_time(&self.ops(cost).peek(), max_wait)?;
         }
         Ok(())
     }

@@ -322,15 +322,15 @@ fn with_length(identify: &impl Identify, request: &Parts, key: &mut Vec<u8>) -> 
 }
 
 /// Appends a key with its place before it; leaves nothing behind if it is not known.
-fn with_place(
-    place: usize,
+fn with_index(
+    index: usize,
     identify: &impl Identify,
     request: &Parts,
     key: &mut Vec<u8>,
 ) -> Option<()> {
     let start = key.len();
     // Writing to a vector cannot fail.
-    let _ = write!(key, "{place}/");
+    let _ = write!(key, "{index}/");
     let known = identify.identify(request, key);
     if known.is_none() {
         key.truncate(start);
@@ -339,11 +339,11 @@ fn with_place(
 }
 
 macro_rules! several {
-    ($($one:ident $place:tt),+) => {
+    ($($one:ident $index:tt),+) => {
         /// By all of them: who lacks one is not known.
         impl<$($one: Identify),+> Identify for ($($one,)+) {
             fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
-                $(with_length(&self.$place, request, key)?;)+
+                $(with_length(&self.$index, request, key)?;)+
                 Some(())
             }
         }
@@ -351,7 +351,7 @@ macro_rules! several {
         impl<$($one: Identify),+> Identify for FirstOf<($($one,)+)> {
             fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
                 let keys = &self.0;
-                None$(.or_else(|| with_place($place, &keys.$place, request, key)))+
+                None$(.or_else(|| with_index($index, &keys.$index, request, key)))+
             }
         }
     };

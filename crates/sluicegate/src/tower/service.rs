@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::admission::{Admission, Admitted, PendingAdmission, RequestKeys, admit};
+use super::admission::{AdmissionOutcome, Admitted, PendingAdmission, RequestKeys, admit};
 use super::layer::{Config, rejection};
 use crate::Permit;
 use crate::http::{Style, is_grpc};
@@ -78,14 +78,16 @@ where
         let request = Request::from_parts(head, body);
         let style = self.config.style;
         match admit(&self.config, keys) {
-            Admission::Admitted(admitted) => {
+            AdmissionOutcome::Admitted(admitted) => {
                 ResponseFuture::going(self.inner.call(request), admitted, style)
             }
             // The inner service is not called and stays ready for the next request.
-            Admission::Denied(verdict) => ResponseFuture::answered(verdict.denial(&style, grpc)),
+            AdmissionOutcome::Denied(verdict) => {
+                ResponseFuture::answered(verdict.denial(&style, grpc))
+            }
             // A clone waits and is polled for readiness when its turn has come. Keeping the ready
             // service itself would withhold its capacity for up to half a minute.
-            Admission::Pending(turn) => {
+            AdmissionOutcome::Pending(turn) => {
                 ResponseFuture::waiting(turn, request, self.inner.clone(), style, grpc)
             }
         }
@@ -128,16 +130,16 @@ pin_project! {
         S: Service<Request<B>>,
     {
         /// Until its turn.
-        Waiting { turn: PendingAdmission, call: Option<Call<S, B>> },
+        Waiting { turn: PendingAdmission, call: Option<PendingCall<S, B>> },
         /// Until the service is ready.
-        Starting { admitted: Option<Admitted>, call: Option<Call<S, B>> },
+        Starting { admitted: Option<Admitted>, call: Option<PendingCall<S, B>> },
         Going { #[pin] response: S::Future, admitted: Admitted },
         Answered { response: Option<Response<Bytes>> },
     }
 }
 
 /// A call to the inner service, not made yet.
-struct Call<S, B> {
+struct PendingCall<S, B> {
     service: S,
     request: Request<B>,
 }
@@ -168,7 +170,7 @@ where
         style: Style,
         grpc: bool,
     ) -> Self {
-        let call = Some(Call { service, request });
+        let call = Some(PendingCall { service, request });
         Self { state: State::Waiting { turn, call }, style, grpc }
     }
 }

@@ -80,9 +80,9 @@ fn compare_ways(domain: &Domain, set: &RuleSet, entries: &[Entry<'_>]) {
     let told = &set.explain(&Request { domain: "d", descriptors: &descriptors, hits: 1 })[0];
     let way = naive::way(domain, entries);
     let met: Vec<_> = told.looks.iter().filter_map(|look| look.met.as_ref()).collect();
-    let hows: Vec<_> = met.iter().map(|met| met.how).collect();
+    let kinds: Vec<_> = met.iter().map(|met| met.kind).collect();
     let expected_hows: Vec<_> = way.iter().map(|taken| taken.how).collect();
-    assert_eq!(hows, expected_hows, "{entries:?} in {domain:#?}");
+    assert_eq!(kinds, expected_hows, "{entries:?} in {domain:#?}");
     for (met, taken) in met.iter().zip(&way) {
         assert!(met.node.starts_with(&taken.node.key), "{met:?} is not {taken:?}");
     }

@@ -13,7 +13,7 @@ use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits};
 use sluicegate_rules::unit::Unit;
 
-use super::{Placed, text, varies};
+use super::{LocatedRule, text, varies};
 
 /// A rule with everything that is known of it.
 ///
@@ -31,13 +31,13 @@ use super::{Placed, text, varies};
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
-pub fn rule(placed: &Placed<'_>) -> Value {
-    let rule = placed.rule();
-    let estimate = placed.estimate();
+pub fn rule(located: &LocatedRule<'_>) -> Value {
+    let rule = located.rule();
+    let estimate = located.estimate();
     let millions = |bytes: u64| bytes.saturating_mul(1_000_000);
     json!({
-        "id": placed.id(),
-        "way": placed.path(),
+        "id": located.id(),
+        "way": located.path(),
         "name": rule.name,
         "limits": limits(&rule.limits),
         "mode": mode(rule.mode),
@@ -49,11 +49,11 @@ pub fn rule(placed: &Placed<'_>) -> Value {
         "overflow": text::overflow(rule.overflow),
         "quota_mode": rule.quota_mode,
         "replaces": rule.replaces(),
-        "counters": counters(placed),
-        "one_counter": placed.is_one_counter(),
+        "counters": counters(located),
+        "one_counter": located.is_one_counter(),
         "bytes_per_million_keys": {
             "typical": millions(estimate.typical),
-            "most": millions(estimate.most),
+            "most": millions(estimate.max),
         },
     })
 }
@@ -174,15 +174,16 @@ fn consistency(consistency: Consistency) -> Value {
 }
 
 /// What tells one counter of a rule from another.
-fn counters(placed: &Placed<'_>) -> Value {
-    if matches!(placed.rule().limits, Limits::Unlimited) {
+fn counters(located: &LocatedRule<'_>) -> Value {
+    if matches!(located.rule().limits, Limits::Unlimited) {
         return json!([]);
     }
-    let each = placed.nodes().iter().filter(|node| varies(node)).map(|node| match node.counter() {
-        Counter::PerNetwork(prefix) => {
-            json!({ "key": node.key(), "prefix": { "v4": prefix.v4, "v6": prefix.v6 } })
-        }
-        Counter::PerValue | Counter::Shared => json!({ "key": node.key() }),
-    });
+    let each =
+        located.nodes().iter().filter(|node| varies(node)).map(|node| match node.counter() {
+            Counter::PerNetwork(prefix) => {
+                json!({ "key": node.key(), "prefix": { "v4": prefix.v4, "v6": prefix.v6 } })
+            }
+            Counter::PerValue | Counter::Shared => json!({ "key": node.key() }),
+        });
     each.collect()
 }

@@ -17,7 +17,7 @@ pub mod text;
 
 /// A rule, and the descriptors that lead to it.
 #[derive(Debug, Clone)]
-pub struct Placed<'a> {
+pub struct LocatedRule<'a> {
     set: &'a RuleSet,
     no: RuleNo,
     nodes: Vec<Configured<'a>>,
@@ -27,7 +27,7 @@ pub struct Placed<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Contents<'a> {
     /// The rules.
-    pub rules: Vec<Placed<'a>>,
+    pub rules: Vec<LocatedRule<'a>>,
     /// The ways to descriptors that match, limit nothing, and lead no further.
     pub exempt: Vec<String>,
 }
@@ -56,19 +56,19 @@ pub fn contents<'a>(set: &'a RuleSet, domain: &str) -> Contents<'a> {
     fn walk<'a>(
         set: &'a RuleSet,
         nodes: Vec<Configured<'a>>,
-        way: &mut Vec<Configured<'a>>,
+        path: &mut Vec<Configured<'a>>,
         all: &mut Contents<'a>,
     ) {
         for node in nodes {
             let below: Vec<Configured<'a>> = node.below().collect();
-            way.push(node);
+            path.push(node);
             match node.rule() {
-                Some(no) => all.rules.push(Placed { set, no, nodes: way.clone() }),
-                None if below.is_empty() => all.exempt.push(path_of(way)),
+                Some(no) => all.rules.push(LocatedRule { set, no, nodes: path.clone() }),
+                None if below.is_empty() => all.exempt.push(path_of(path)),
                 None => {}
             }
-            walk(set, below, way, all);
-            way.pop();
+            walk(set, below, path, all);
+            path.pop();
         }
     }
     let mut all = Contents::default();
@@ -86,7 +86,7 @@ pub(crate) fn path_of(nodes: &[Configured<'_>]) -> String {
 
 // === impl Placed ===
 
-impl<'a> Placed<'a> {
+impl<'a> LocatedRule<'a> {
     /// A rule of a set.
     ///
     /// # Panics
@@ -159,7 +159,7 @@ mod tests {
     fn rules_are_those_of_the_set_in_the_order_of_the_file() {
         let text = include_str!("../../../../../docs/examples/shop.yaml");
         let set = crate::rules_of(text).unwrap();
-        let ours: Vec<String> = contents(&set, "shop").rules.iter().map(Placed::id).collect();
+        let ours: Vec<String> = contents(&set, "shop").rules.iter().map(LocatedRule::id).collect();
         let first = ["shop/user_id", "shop/user_id/path=/login*", "shop/partners"];
         assert_eq!(ours[..3], first, "the one above before the one below");
         let (mut ours, mut theirs) = (ours, set.rules().map(|no| set.id(no)).collect::<Vec<_>>());

@@ -14,7 +14,7 @@ use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig};
 use sluicegate_rules::unit::Unit;
 
-use super::{Placed, varies};
+use super::{LocatedRule, varies};
 use crate::estimate::Estimate;
 
 /// What a rule limits, one limit a line.
@@ -53,14 +53,14 @@ pub(crate) fn envoy(requests_per_unit: u32, unit: Unit) -> String {
 }
 
 fn named(limit: &LimitConfig) -> String {
-    let says = limit_in_words(limit);
-    limit.name().map_or_else(|| says.clone(), |name| format!("{name}: {says}"))
+    let words = limit_in_words(limit);
+    limit.name().map_or_else(|| words.clone(), |name| format!("{name}: {words}"))
 }
 
 /// A limit without its name.
 pub(crate) fn limit_in_words(limit: &LimitConfig) -> String {
     let name = limit.algorithm().replace('_', " ");
-    let says = match limit.at(Timestamp::EPOCH) {
+    let words = match limit.at(Timestamp::EPOCH) {
         Limit::Unlimited => return "unlimited, not counted".to_owned(),
         Limit::Closed => "closed: nothing passes".to_owned(),
         Limit::TokenBucket(bucket) => token_bucket(&bucket),
@@ -104,21 +104,21 @@ pub(crate) fn limit_in_words(limit: &LimitConfig) -> String {
         }
         Limit::Tally(tally) => show_rate(tally.limit(), tally.period()),
     };
-    format!("{name} {says}")
+    format!("{name} {words}")
 }
 
 fn token_bucket(bucket: &TokenBucket) -> String {
-    let mut says = format!("{} burst {}", per(bucket.rate()), bucket.burst());
+    let mut words = format!("{} burst {}", per(bucket.rate()), bucket.burst());
     let period = show_span(bucket.rate().period());
     match bucket.refill() {
         Refill::Greedy => {}
-        Refill::Interval => says.push_str(&format!(", refilled every {period}")),
-        Refill::Aligned => says.push_str(&format!(", refilled every {period} by the clock")),
+        Refill::Interval => words.push_str(&format!(", refilled every {period}")),
+        Refill::Aligned => words.push_str(&format!(", refilled every {period} by the clock")),
     }
     if bucket.initial() != bucket.burst() {
-        says.push_str(&format!(", {} at first", bucket.initial()));
+        words.push_str(&format!(", {} at first", bucket.initial()));
     }
-    says
+    words
 }
 
 pub(crate) fn per(rate: Rate) -> String {
@@ -207,13 +207,15 @@ fn consistency(rule: &RuleConfig) -> String {
 /// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply
 /// strict.
 pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
-    let asks = "never above the limit: every decision asks the store";
+    let strict = "never above the limit: every decision asks the store";
     match (rule.consistency, rule.effective_consistency()) {
         (Consistency::Strict, _) => None,
-        (_, Consistency::Strict) => Some(format!("{asks}, since it counts as strict in this mode")),
-        (_, Consistency::StrictUntilHot) => {
-            Some(format!("{asks}, except for keys that are asked for very often: these are leased"))
+        (_, Consistency::Strict) => {
+            Some(format!("{strict}, since it counts as strict in this mode"))
         }
+        (_, Consistency::StrictUntilHot) => Some(format!(
+            "{strict}, except for keys that are asked for very often: these are leased"
+        )),
         (_, Consistency::Leased) => {
             let buys = "nodes buy ahead and decide by themselves";
             Some(format!("never above the limit: {buys}; what a node that dies still held is lost"))
@@ -292,28 +294,28 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
-pub fn counters(placed: &Placed<'_>) -> String {
-    if matches!(placed.rule().limits, Limits::Unlimited) {
+pub fn counters(located: &LocatedRule<'_>) -> String {
+    if matches!(located.rule().limits, Limits::Unlimited) {
         return "no counter".to_owned();
     }
-    let told = placed.nodes().iter().filter(|node| varies(node));
-    let each = told.map(|node| match node.counter() {
+    let varying = located.nodes().iter().filter(|node| varies(node));
+    let each = varying.map(|node| match node.counter() {
         Counter::PerNetwork(prefix) => {
             format!("network of {} (/{}, IPv6 /{})", node.key(), prefix.v4, prefix.v6)
         }
         Counter::PerValue | Counter::Shared => node.key().to_owned(),
     });
     let each: Vec<String> = each.collect();
-    let shared = placed.nodes().iter().filter(|node| node.counter() == Counter::Shared);
+    let shared = located.nodes().iter().filter(|node| node.counter() == Counter::Shared);
     let together: Vec<String> = shared.map(|node| format!("`{}`", node)).collect();
-    let says = match each.is_empty() {
+    let words = match each.is_empty() {
         true => "one counter".to_owned(),
         false => format!("a counter for each {}", each.join(" and ")),
     };
     match together.is_empty() {
         true if each.is_empty() => "one counter for all".to_owned(),
-        true => says,
-        false => format!("{says}, shared by all of {}", together.join(" and ")),
+        true => words,
+        false => format!("{words}, shared by all of {}", together.join(" and ")),
     }
 }
 
@@ -327,11 +329,11 @@ pub fn counters(placed: &Placed<'_>) -> String {
 /// ```
 #[must_use]
 pub fn memory(estimate: Estimate) -> String {
-    let Estimate { typical, most } = estimate;
-    match most {
-        0..1_000 => format!("{typical} to {most} MB"),
-        1_000..1_000_000 => format!("{} to {} GB", tenths(typical), tenths(most)),
-        _ => format!("{} to {} TB", tenths(typical / 1_000), tenths(most / 1_000)),
+    let Estimate { typical, max } = estimate;
+    match max {
+        0..1_000 => format!("{typical} to {max} MB"),
+        1_000..1_000_000 => format!("{} to {} GB", tenths(typical), tenths(max)),
+        _ => format!("{} to {} TB", tenths(typical / 1_000), tenths(max / 1_000)),
     }
 }
 
@@ -367,8 +369,8 @@ pub fn plainly(text: &str) -> String {
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             shown.push(',');
         }
         shown.push(digit);
@@ -382,9 +384,9 @@ pub fn grouped(number: u64) -> String {
 /// assert_eq!(sluicegate::explain::rule::text::counted(1, "rule"), "1 rule");
 /// ```
 #[must_use]
-pub fn counted(number: usize, what: &str) -> String {
+pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", grouped(number as u64))
+    format!("{} {noun}{plural}", grouped(number as u64))
 }
 
 #[cfg(test)]
