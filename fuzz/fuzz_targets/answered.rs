@@ -15,7 +15,7 @@ use sluicegate_server::telemetry::Endpoint;
 /// Asks a new service the same thing twice, so that a finding depends on nothing but the bytes.
 pub(crate) fn check(bytes: &[u8]) {
     // Most noise is no request, and needs no service.
-    let Ok(ask) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
+    let Ok(request) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
     let rules = rules_of(EXAMPLE_RULES).expect("the example is valid");
     let engine = Engine::builder(rules).clock(ManualClock::new()).build().expect("it fits");
     let service = App::new(engine);
@@ -25,12 +25,12 @@ pub(crate) fn check(bytes: &[u8]) {
         let answered = service.answer_local(Endpoint::ShouldRateLimit, bytes, &mut scratch, &mut out);
         match answered.expect("counters in memory") {
             Ok(code) => {
-                let told = RateLimitResponse::decode(&*out).expect("an answer is a message");
-                assert_eq!(told.overall_code, code as i32);
-                assert_eq!(told.statuses.len(), ask.descriptors.len());
-                assert!(told.statuses.iter().all(|status| matches!(status.code, 1 | 2)));
-                let told = json::response(&out).expect("an answer can be written as JSON");
-                assert_eq!(told["statuses"].as_array().map(Vec::len), Some(ask.descriptors.len()));
+                let response = RateLimitResponse::decode(&*out).expect("an answer is a message");
+                assert_eq!(response.overall_code, code as i32);
+                assert_eq!(response.statuses.len(), request.descriptors.len());
+                assert!(response.statuses.iter().all(|status| matches!(status.code, 1 | 2)));
+                let response = json::response(&out).expect("an answer can be written as JSON");
+                assert_eq!(response["statuses"].as_array().map(Vec::len), Some(request.descriptors.len()));
             }
             Err(failure) => assert!(out.is_empty() && !failure.message.is_empty()),
         }

@@ -107,10 +107,10 @@ fn write(field: &Field, out: &mut Vec<u8>) {
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
-    for place in 0..10 {
+    for index in 0..10 {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        number |= u64::from(byte & 0x7F) << (7 * place);
+        number |= u64::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
             return Some(number);
         }

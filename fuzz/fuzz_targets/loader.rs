@@ -31,13 +31,13 @@ fn source(no: usize, text: &str) -> Source {
 
 fn check(sources: &[Source], merge_domains: bool) {
     let texts: HashMap<&str, &str> = sources.iter().map(|s| (&*s.name, &*s.text)).collect();
-    let has_a_place = |problem: &Problem| match texts.get(problem.source()) {
+    let has_position = |problem: &Problem| match texts.get(problem.source()) {
         Some(text) => place::check(problem, problem.source(), text),
         None => panic!("`{}` is no source: {problem}", problem.source()),
     };
     match load(sources, &Options { merge_domains, ..Options::default() }) {
         Ok(loaded) => {
-            loaded.warnings.iter().for_each(has_a_place);
+            loaded.warnings.iter().for_each(has_position);
             let set = RuleSet::new(loaded.domains).expect("what loads can be compiled");
             // Whatever the rules are, they can be asked and told.
             let entries = [Entry::new("key", "value"), Entry::new("user_id", "10.0.0.1")];
@@ -49,7 +49,7 @@ fn check(sources: &[Source], merge_domains: bool) {
         }
         Err(invalid) => {
             assert!(invalid.problems.iter().count() > 0);
-            invalid.problems.iter().chain(&invalid.warnings).for_each(has_a_place);
+            invalid.problems.iter().chain(&invalid.warnings).for_each(has_position);
         }
     }
 }

@@ -14,7 +14,7 @@ const SMALL: CommandLimits = CommandLimits { args: 4, bulk_bytes: 12, command_by
 fuzz_target!(|input: (u8, &[u8])| {
     let (cut, bytes) = input;
     let cuts: Vec<usize> =
-        (0..bytes.len()).filter(|place| place % (usize::from(cut) + 1) == 0).collect();
+        (0..bytes.len()).filter(|index| index % (usize::from(cut) + 1) == 0).collect();
     same::same(bytes, SMALL, &cuts);
     same::same(bytes, CommandLimits::default(), &cuts);
 });

@@ -49,11 +49,11 @@ pub(crate) struct Field<T> {
 pub(crate) struct Fields<'a> {
     at: Position,
     path: &'a Path<'a>,
-    entries: Vec<Entry<'a>>,
+    entries: Vec<FieldEntry<'a>>,
 }
 
 #[derive(Debug)]
-struct Entry<'a> {
+struct FieldEntry<'a> {
     key: &'a str,
     key_at: Position,
     value: &'a Node,
@@ -163,16 +163,17 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         items.iter().enumerate().map(item)
     }
 
-    /// Opens a mapping. `what` says what should be one, with the article.
+    /// Opens a mapping. `subject` says what should be one, with the article.
     pub(crate) fn fields(
         &self,
-        what: &str,
+        subject: &str,
         example: &str,
         report: &mut Report,
     ) -> Result<Fields<'_>, Reported> {
         let Content::Mapping(pairs) = &self.node.content else {
             let got = self.node.described();
-            let message = format!("{what} must be a mapping, got {got}; write it like `{example}`");
+            let message =
+                format!("{subject} must be a mapping, got {got}; write it like `{example}`");
             return Err(self.refuse(report, message));
         };
         let mut fields =
@@ -186,7 +187,8 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
                 report.add(key_node.at, self.path, message);
                 continue;
             };
-            let entry = Entry { key, key_at: key_node.at, value, merged: *merged, taken: false };
+            let entry =
+                FieldEntry { key, key_at: key_node.at, value, merged: *merged, taken: false };
             let position = index.of(key, &fields.entries);
             match position.and_then(|position| fields.entries.get_mut(position)) {
                 None => fields.entries.push(entry),
@@ -212,7 +214,7 @@ impl<'a> KeyIndex<'a> {
     }
 
     /// The position of an equal key; if there is none, the next position is this one's.
-    fn of(&mut self, key: &'a str, entries: &[Entry<'a>]) -> Option<usize> {
+    fn of(&mut self, key: &'a str, entries: &[FieldEntry<'a>]) -> Option<usize> {
         match self {
             Self::Few => entries.iter().position(|entry| entry.key == key),
             Self::Many(index) => match index.entry(key) {

@@ -97,9 +97,9 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Vec<Source>, FileError
         // A length in memory is at most the bound of one file.
         total = total.saturating_add(text.len() as u64);
         if total > TOTAL_BYTES_MAX {
-            let most = TOTAL_BYTES_MAX >> 20;
+            let max_mib = TOTAL_BYTES_MAX >> 20;
             let reason = format!(
-                "the files up to this one hold more than {most} MiB; check that this is a \
+                "the files up to this one hold more than {max_mib} MiB; check that this is a \
                  directory of rules"
             );
             return Err(FileError::new(&path, reason));
@@ -129,8 +129,9 @@ fn text_of(path: &Path) -> Result<String, FileError> {
     let read = file.take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|cause| FileError::io(path, cause))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        let most = FILE_BYTES_MAX >> 20;
-        let reason = format!("is longer than {most} MiB; split it, or check that it holds rules");
+        let max_mib = FILE_BYTES_MAX >> 20;
+        let reason =
+            format!("is longer than {max_mib} MiB; split it, or check that it holds rules");
         return Err(FileError::new(path, reason));
     }
     String::from_utf8(bytes).map_err(|error| {

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use sluicegate_core::limit::Limit;
 use sluicegate_rules::limit::LimitConfig;
 
-use self::algorithms::{Allows, FORMS, Form};
+use self::algorithms::{AlgorithmForm, Allows, FORMS};
 use crate::fields::{self, Field, Fields, Value};
 use crate::problem::{Problems, Report, Reported, quoted};
 use crate::suggest;
@@ -113,7 +113,7 @@ fn limit_of(
         }
     };
     let allows = (form.read)(&mut fields, report);
-    fields.finish(report, |key| form.explain_stranger(key))?;
+    fields.finish(report, |key| form.explain_unknown(key))?;
     chosen?;
     let (name, allows) = (name?, allows?);
     Ok(match allows {
@@ -166,10 +166,10 @@ fn name_of(
 
 // === the algorithm ===
 
-pub(crate) const ALGORITHM: Field<&'static Form> =
+pub(crate) const ALGORITHM: Field<&'static AlgorithmForm> =
     Field { name: "algorithm", example: "token_bucket", read: form };
 
-fn form(text: &str) -> Result<&'static Form, UnitError> {
+fn form(text: &str) -> Result<&'static AlgorithmForm, UnitError> {
     let found = FORMS.iter().find(|form| form.name == text);
     found.ok_or_else(|| {
         let hint = suggest::hint(text, FORMS.iter().map(|form| form.name));
@@ -183,7 +183,7 @@ fn form(text: &str) -> Result<&'static Form, UnitError> {
 fn form_of(
     fields: &mut Fields<'_>,
     report: &mut Report,
-) -> Result<(&'static Form, Result<(), Reported>), Reported> {
+) -> Result<(&'static AlgorithmForm, Result<(), Reported>), Reported> {
     match fields.optional(&ALGORITHM, report) {
         Ok(Some(form)) => Ok((form, Ok(()))),
         Ok(None) => {
@@ -209,9 +209,9 @@ fn algorithm_names() -> String {
     suggest::one_of(&names)
 }
 
-impl Form {
+impl AlgorithmForm {
     /// The message for a key that is none of this algorithm's.
-    fn explain_stranger(&self, key: &str) -> String {
+    fn explain_unknown(&self, key: &str) -> String {
         let own: Vec<&str> =
             [ALGORITHM.name, NAME.name].into_iter().chain(self.fields.iter().copied()).collect();
         let owners: Vec<&str> =

@@ -98,7 +98,7 @@ fn mode_with_numbers(
         Ok(None) => Ok(None),
         Err(reported) => Err(reported),
     };
-    let strangers = fields.finish(report, |key| match key {
+    let no_unknown = fields.finish(report, |key| match key {
         "hard" | "shadow" => format!("takes no value, got it as a field; write just `{key}`"),
         _ => unknown_mode(&quoted(key), key),
     });
@@ -109,7 +109,7 @@ fn mode_with_numbers(
         }
         (Some(percent), None) => Ok(Mode::Soft { percent }),
         (None, Some(elastic)) => Ok(elastic),
-        (None, None) => match strangers {
+        (None, None) => match no_unknown {
             Err(reported) => Err(reported),
             Ok(()) => Err(value.refuse(report, unknown_mode("an empty mapping", ""))),
         },
@@ -168,9 +168,9 @@ fn up_to(text: &str) -> Result<u64, UnitError> {
     if (1_000..=ELASTIC_FACTOR_MAX).contains(&factor) {
         return Ok(factor);
     }
-    let (most, got) = (show_factor(ELASTIC_FACTOR_MAX), quoted(text));
+    let (max, got) = (show_factor(ELASTIC_FACTOR_MAX), quoted(text));
     Err(UnitError::new(format!(
-        "must be from `1x` to `{most}x`, got {got}; for no more than the limit write `hard`"
+        "must be from `1x` to `{max}x`, got {got}; for no more than the limit write `hard`"
     )))
 }
 

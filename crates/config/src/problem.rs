@@ -300,13 +300,13 @@ fn push(
 /// In the order of the text. Stable: problems of one place stay in the order they were found. The
 /// remark that there are more stays last.
 fn sort(problems: &mut Vec<Problem>) {
-    let told = problems.len().min(PROBLEMS_MAX);
-    if let Some(told) = problems.get_mut(..told) {
-        told.sort_by_key(|problem| problem.at);
+    let reported = problems.len().min(PROBLEMS_MAX);
+    if let Some(reported) = problems.get_mut(..reported) {
+        reported.sort_by_key(|problem| problem.at);
     }
     // What an alias stands for is read as often as it is met, and is wrong in one place.
-    let mut told = HashSet::new();
-    problems.retain(|problem| told.insert((problem.at, problem.message.clone())));
+    let mut reported = HashSet::new();
+    problems.retain(|problem| reported.insert((problem.at, problem.message.clone())));
 }
 
 /// A problem with the line that it is about, and a mark under the place.
@@ -352,8 +352,8 @@ pub fn excerpt(problem: &Problem, line: &str) -> String {
     let goes_on = if length > start.saturating_add(2 * AROUND_MAX) { "…" } else { "" };
     let number = format!("{:>5}", problem.at.line);
     let margin = " ".repeat(number.len());
-    let place = " ".repeat(before.saturating_sub(start).saturating_add(cut.chars().count()));
-    format!("{number} | {cut}{part}{goes_on}\n{margin} | {place}^\n")
+    let indent = " ".repeat(before.saturating_sub(start).saturating_add(cut.chars().count()));
+    format!("{number} | {cut}{part}{goes_on}\n{margin} | {indent}^\n")
 }
 
 /// How much of a line is shown on either side of the place.
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn the_line_is_shown_with_a_mark() {
-        let told = shown(2, 3, "a\n\tb: c \u{7}");
-        assert_eq!(told, "x:2:3: bad\n    2 | →b: c \u{fffd}\n      |   ^\n");
+        let reported = shown(2, 3, "a\n\tb: c \u{7}");
+        assert_eq!(reported, "x:2:3: bad\n    2 | →b: c \u{fffd}\n      |   ^\n");
         let behind = shown(1, 3, "ab");
         assert_eq!(behind, "x:1:3: bad\n    1 | ab\n      |   ^\n", "behind the end");
         assert_eq!(shown(9, 3, "a"), "x:9:3: bad\n", "there is no such line");
@@ -452,12 +452,12 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_around_the_place() {
-        let told = shown(1, 501, &format!("{}here{}", "x".repeat(500), "y".repeat(500)));
-        let mut lines = told.lines().skip(1);
+        let reported = shown(1, 501, &format!("{}here{}", "x".repeat(500), "y".repeat(500)));
+        let mut lines = reported.lines().skip(1);
         let (line, mark) = (lines.next().unwrap(), lines.next().unwrap());
         assert!(line.chars().count() < 140, "{line}");
         let column = mark.chars().position(|letter| letter == '^').unwrap();
-        assert_eq!(line.chars().nth(column), Some('h'), "{told}");
+        assert_eq!(line.chars().nth(column), Some('h'), "{reported}");
     }
 
     #[test]

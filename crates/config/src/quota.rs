@@ -23,7 +23,7 @@ use crate::units::{show_longest, show_rate, show_span};
 /// ```
 #[must_use]
 pub fn explain(error: &QuotaError) -> String {
-    let wrong = what_is_wrong(error);
+    let wrong = requirement(error);
     match error {
         QuotaError::Nothing { what } => format!("{what} {wrong}, got `0`; write at least `1`"),
         QuotaError::TooMuch { what, amount, .. } => {
@@ -45,7 +45,7 @@ pub fn explain(error: &QuotaError) -> String {
 }
 
 /// What is wrong, to be followed by what was given and the remedy.
-pub(crate) fn what_is_wrong(error: &QuotaError) -> String {
+pub(crate) fn requirement(error: &QuotaError) -> String {
     match error {
         QuotaError::Nothing { .. } => "must be at least `1`".to_owned(),
         QuotaError::TooMuch { max, .. } => format!("must be at most `{max}`"),

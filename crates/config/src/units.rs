@@ -96,7 +96,8 @@ pub fn span_or_zero(text: &str) -> Result<Span, UnitError> {
 /// When it is something else, or a number or duration cannot be held exactly.
 pub fn rate(text: &str) -> Result<WrittenRate, UnitError> {
     let got = quoted(text);
-    let wrong = |what: &str, remedy: &str| Err(UnitError(format!("{what}, got {got}; {remedy}")));
+    let wrong =
+        |problem: &str, remedy: &str| Err(UnitError(format!("{problem}, got {got}; {remedy}")));
     let (digits, rest) = split_number(text.trim());
     let rest = rest.trim_start();
     if digits.is_empty() {
@@ -265,7 +266,7 @@ fn unit(name: &str, whole_text: &str) -> Result<Unit, UnitError> {
 fn number_and_unit(text: &str, whole_text: &str, remedy: &str) -> Result<(u64, Unit), UnitError> {
     let (digits, rest) = split_number(text);
     let name = rest.trim_start();
-    let (what, remedy) = if digits.is_empty() {
+    let (problem, remedy) = if digits.is_empty() {
         ("must be a whole number and a unit", remedy)
     } else if name.is_empty() {
         ("has no unit", remedy)
@@ -277,7 +278,7 @@ fn number_and_unit(text: &str, whole_text: &str, remedy: &str) -> Result<(u64, U
         return Ok((digits_value(digits, whole_text)?, unit));
     };
     let got = quoted(whole_text);
-    Err(UnitError(format!("{what}, got {got}; {remedy}")))
+    Err(UnitError(format!("{problem}, got {got}; {remedy}")))
 }
 
 fn length(number: u64, unit: Unit, whole_text: &str) -> Result<Span, UnitError> {

@@ -44,7 +44,7 @@ const RUNS: [(&str, &str, bool); 7] = [
 
 /// What became of one node's asks.
 #[derive(Default)]
-struct Asked {
+struct NodeTally {
     admitted: u64,
     nanos: Vec<u64>,
     /// The most that it said may be above or below.
@@ -97,16 +97,16 @@ async fn run(url: &str, name: &str, consistency: &str, one_dies: bool) -> Done<M
         let namespace = format!("levels:{name}:{}", std::process::id());
         let node = node(url, namespace, consistency)?;
         let dies_after = (one_dies && number == 0).then_some(LIMIT / 4 / NODES as u64);
-        nodes.push(tokio::spawn(ask(node, dies_after)));
+        nodes.push(tokio::spawn(run_node(node, dies_after)));
     }
-    let mut all = Asked::default();
+    let mut all = NodeTally::default();
     for node in nodes {
-        let asked = node.await??;
-        all.admitted += asked.admitted;
-        all.calls += asked.calls;
-        all.over_bound = all.over_bound.max(asked.over_bound);
-        all.short_bound += asked.short_bound;
-        all.nanos.extend(asked.nanos);
+        let tally = node.await??;
+        all.admitted += tally.admitted;
+        all.calls += tally.calls;
+        all.over_bound = all.over_bound.max(tally.over_bound);
+        all.short_bound += tally.short_bound;
+        all.nanos.extend(tally.nanos);
     }
     all.nanos.sort_unstable();
     let took = |part: usize| all.nanos[(all.nanos.len() - 1) * part / 100] as f64 / 1e3;
@@ -134,35 +134,35 @@ fn node(url: &str, namespace: String, consistency: &str) -> Done<Engine<RedisBac
 }
 
 /// Asks at a steady pace until it is told no for long enough, or the node dies with what it holds.
-async fn ask(node: Engine<RedisBackend>, dies_after: Option<u64>) -> Done<Asked> {
+async fn run_node(node: Engine<RedisBackend>, dies_after: Option<u64>) -> Done<NodeTally> {
     let entries = [Entry::new("user", "ada")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "lab", descriptors: &descriptors, hits: 1 };
     let mut every = interval(Duration::from_millis(1));
     every.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (mut asked, mut checked) = (Asked::default(), Checked::default());
+    let (mut tally, mut checked) = (NodeTally::default(), Checked::default());
     let mut last = Instant::now();
-    while last.elapsed() < NO_FOR && dies_after.is_none_or(|most| asked.admitted < most) {
+    while last.elapsed() < NO_FOR && dies_after.is_none_or(|max| tally.admitted < max) {
         every.tick().await;
         for _ in 0..PER_MS {
             let start = Instant::now();
             let rules = node.snapshot();
             node.apply(Operation::Hit, node.call(&rules, &request), &mut checked).await?;
             if checked.allowed {
-                asked.admitted += 1;
+                tally.admitted += 1;
                 last = Instant::now();
                 let took = last.duration_since(start).as_nanos();
-                asked.nanos.push(u64::try_from(took).unwrap_or(u64::MAX));
-                asked.over_bound = asked.over_bound.max(checked.statuses[0].promise.over);
-            } else if asked.calls == 0 {
-                asked.calls = node.backend().store().link().stats().calls;
+                tally.nanos.push(u64::try_from(took).unwrap_or(u64::MAX));
+                tally.over_bound = tally.over_bound.max(checked.statuses[0].promise.over);
+            } else if tally.calls == 0 {
+                tally.calls = node.backend().store().link().stats().calls;
             }
         }
     }
     let held = node.backend().leases(1).first().map_or(0, |lease| lease.unspent);
-    asked.short_bound = if dies_after.is_some() { held } else { 0 };
+    tally.short_bound = if dies_after.is_some() { held } else { 0 };
     if dies_after.is_none() {
         node.backend().close().await;
     }
-    Ok(asked)
+    Ok(tally)
 }

@@ -51,12 +51,12 @@ impl Printed {
     pub fn new(answer: &Answer, names: &[String]) -> Self {
         let verdict = &answer.verdict;
         // A shadow does not deny, but its numbers are the ones worth reading.
-        let told = match verdict.shadow {
+        let deciding = match verdict.shadow {
             Some(shadow) if verdict.outcome.is_allowed() => shadow,
             _ => verdict.outcome,
         };
         let allowed = verdict.outcome.is_allowed();
-        let (never, max_cost, retry_after_us) = match told {
+        let (never, max_cost, retry_after_us) = match deciding {
             Outcome::Allow { .. } => (false, None, Some(0)),
             Outcome::Deny { retry_after } => (false, None, Some(retry_after.as_micros())),
             Outcome::Never { max_cost } => (true, Some(max_cost), None),
@@ -69,7 +69,7 @@ impl Printed {
             allowed,
             never,
             max_cost,
-            limit: verdict.decided_by.and_then(|place| names.get(place).cloned()),
+            limit: verdict.decided_by.and_then(|index| names.get(index).cloned()),
             remaining: verdict.remaining,
             retry_after_us,
             reset_after_us: verdict.reset_after.as_micros(),

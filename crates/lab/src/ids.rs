@@ -6,7 +6,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Span;
 
-use crate::line::Ask;
+use crate::line::ScriptOp;
 
 /// The ids that one key has named: each stands for a holder, in the order they were first named.
 #[derive(Debug, Clone, Default)]
@@ -18,32 +18,34 @@ pub(crate) struct Ids {
 
 impl Ids {
     /// What a line asks, in the core's terms.
-    pub(crate) fn op(&mut self, ask: &Ask) -> Op {
+    pub(crate) fn op(&mut self, op: &ScriptOp) -> Op {
         let mut holder = |id: &str| {
             let next = Holder(self.holders.len() as u64);
             *self.holders.entry(id.to_owned()).or_insert(next)
         };
-        match ask {
-            Ask::Hit { cost, id } => Op::Hit { cost: *cost, holder: id.as_deref().map(holder) },
-            Ask::Acquire { cost, timeout, id } => Op::Acquire {
+        match op {
+            ScriptOp::Hit { cost, id } => {
+                Op::Hit { cost: *cost, holder: id.as_deref().map(holder) }
+            }
+            ScriptOp::Acquire { cost, timeout, id } => Op::Acquire {
                 cost: *cost,
                 max_wait: timeout.unwrap_or(Span::MAX),
                 holder: id.as_deref().map(holder),
             },
-            Ask::Peek { cost } => Op::Peek { cost: *cost },
-            Ask::Take { cost } => Op::Take { cost: *cost },
-            Ask::Charge { cost } => Op::Charge { cost: *cost },
-            Ask::Refund { cost } => Op::Refund { cost: *cost },
-            Ask::Add { cost, force } => Op::Add { cost: *cost, force: *force },
-            Ask::Drain => Op::Drain,
-            Ask::Reset => Op::Reset,
-            Ask::Reserve { cost, ttl, id } => {
+            ScriptOp::Peek { cost } => Op::Peek { cost: *cost },
+            ScriptOp::Take { cost } => Op::Take { cost: *cost },
+            ScriptOp::Charge { cost } => Op::Charge { cost: *cost },
+            ScriptOp::Refund { cost } => Op::Refund { cost: *cost },
+            ScriptOp::Add { cost, force } => Op::Add { cost: *cost, force: *force },
+            ScriptOp::Drain => Op::Drain,
+            ScriptOp::Reset => Op::Reset,
+            ScriptOp::Reserve { cost, ttl, id } => {
                 Op::Reserve { cost: *cost, ttl: *ttl, holder: holder(id) }
             }
-            Ask::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
-            Ask::Cancel { id } => Op::Cancel { holder: holder(id) },
+            ScriptOp::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
+            ScriptOp::Cancel { id } => Op::Cancel { holder: holder(id) },
             // The limits have been replaced; what is left to say is how this key stands.
-            Ask::SetLimit { .. } => Op::Peek { cost: 0 },
+            ScriptOp::SetLimit { .. } => Op::Peek { cost: 0 },
         }
     }
 }

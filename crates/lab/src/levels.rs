@@ -44,8 +44,8 @@ pub struct Measured {
 /// With the line that is no measurement.
 pub fn read(text: &str) -> Result<Vec<Measured>, String> {
     let lines = (1..).zip(text.lines());
-    let told = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
-    told.map(|(number, line)| {
+    let rows = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
+    rows.map(|(number, line)| {
         one(line).ok_or_else(|| {
             format!(
                 "line {number}: must be a name and 7 numbers with tabs between them, got `{line}`"
@@ -167,10 +167,10 @@ fn mark(svg: &mut Svg, scale: &Scale, one: &Measured, y: f64) {
 impl Scale {
     fn of(all: &[Measured]) -> Self {
         let least = all.iter().map(|one| one.p50_us).fold(1.0, f64::min).max(0.01);
-        let most = all.iter().map(|one| one.p99_us).fold(10.0, f64::max);
+        let max = all.iter().map(|one| one.p99_us).fold(10.0, f64::max);
         let up = all.iter().map(|one| one.over.max(one.over_bound)).fold(5.0, f64::max);
         let down = all.iter().map(|one| one.short.max(one.short_bound)).fold(5.0, f64::max);
-        Self { decades: (least.log10().floor(), most.log10().ceil()), up, down }
+        Self { decades: (least.log10().floor(), max.log10().ceil()), up, down }
     }
 
     fn time(&self, us: f64) -> f64 {
@@ -211,8 +211,8 @@ mod tests {
     fn what_is_no_measurement_is_told_by_its_line() {
         for bad in ["strict\t1\t2", "strict\t1\t2\t3\t4\t5\t6\tx", "strict\t1\t2\t3\t4\t5\t6\tNaN"]
         {
-            let told = read(&format!("# how\n\n{bad}\n")).unwrap_err();
-            assert!(told.starts_with("line 3: must be a name and 7 numbers"), "{told}");
+            let rows = read(&format!("# how\n\n{bad}\n")).unwrap_err();
+            assert!(rows.starts_with("line 3: must be a name and 7 numbers"), "{rows}");
         }
         assert_eq!(read("# nothing\n"), Ok(Vec::new()));
     }

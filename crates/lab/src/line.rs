@@ -20,7 +20,7 @@ pub struct Line {
     /// Whose limit; the nameless key if none was given.
     pub key: String,
     /// What.
-    pub ask: Ask,
+    pub op: ScriptOp,
     /// The load signal that comes with it, in thousandths of the capacity.
     pub load: Option<u64>,
 }
@@ -28,7 +28,7 @@ pub struct Line {
 /// What is asked, before ids become holders.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of `sluicegate_core::op::Op`")]
-pub enum Ask {
+pub enum ScriptOp {
     Hit { cost: u64, id: Option<String> },
     Acquire { cost: u64, timeout: Option<Span>, id: Option<String> },
     Peek { cost: u64 },
@@ -41,7 +41,7 @@ pub enum Ask {
     Reserve { cost: u64, ttl: Span, id: String },
     Commit { cost: u64, id: String },
     Cancel { id: String },
-    SetLimit { limits: Vec<LimitConfig>, keep: CarryOver },
+    SetLimit { limits: Vec<LimitConfig>, carry_over: CarryOver },
 }
 
 /// The operations, and the fields that each takes beside `at_us`, `op`, `key` and `load`.
@@ -72,7 +72,7 @@ impl Line {
     /// use sluicegate_lab::line::{Ask, Line};
     ///
     /// let line = Line::parse(r#"{"at_us":1500000}"#).unwrap();
-    /// assert_eq!(line.ask, Ask::Hit { cost: 1, id: None });
+    /// assert_eq!(line.op, Ask::Hit { cost: 1, id: None });
     /// let error = Line::parse(r#"{"at_us":0,"op":"hti"}"#).unwrap_err();
     /// assert!(error.contains("did you mean `hit`?"), "{error}");
     /// ```
@@ -98,34 +98,36 @@ impl Line {
         Ok(Self {
             at: Timestamp::from_micros(at_us),
             key: string(&fields, "key")?.unwrap_or_default(),
-            ask: ask(&op, &fields)?,
+            op: script_op(&op, &fields)?,
             load: load(&fields)?,
         })
     }
 }
 
-fn ask(op: &str, fields: &Map<String, Value>) -> Result<Ask, String> {
+fn script_op(op: &str, fields: &Map<String, Value>) -> Result<ScriptOp, String> {
     let cost = whole(fields, "cost", EXACT_MAX)?.unwrap_or(1);
     let id = string(fields, "id")?;
     let needed_id =
         || id.clone().ok_or_else(|| format!("`{op}` needs an `id`, such as `\"id\":\"a\"`"));
     Ok(match op {
-        "hit" => Ask::Hit { cost, id },
-        "acquire" => Ask::Acquire { cost, timeout: span(fields, "timeout_us")?, id },
-        "peek" => Ask::Peek { cost },
-        "take" => Ask::Take { cost },
-        "charge" => Ask::Charge { cost },
-        "refund" => Ask::Refund { cost },
-        "add" => Ask::Add { cost, force: boolean(fields, "force")?.unwrap_or(false) },
-        "drain" => Ask::Drain,
-        "reset" => Ask::Reset,
+        "hit" => ScriptOp::Hit { cost, id },
+        "acquire" => ScriptOp::Acquire { cost, timeout: span(fields, "timeout_us")?, id },
+        "peek" => ScriptOp::Peek { cost },
+        "take" => ScriptOp::Take { cost },
+        "charge" => ScriptOp::Charge { cost },
+        "refund" => ScriptOp::Refund { cost },
+        "add" => ScriptOp::Add { cost, force: boolean(fields, "force")?.unwrap_or(false) },
+        "drain" => ScriptOp::Drain,
+        "reset" => ScriptOp::Reset,
         "reserve" => {
             let ttl = span(fields, "ttl_us")?.unwrap_or(RESERVE_TTL);
-            Ask::Reserve { cost, ttl, id: needed_id()? }
+            ScriptOp::Reserve { cost, ttl, id: needed_id()? }
         }
-        "commit" => Ask::Commit { cost, id: needed_id()? },
-        "cancel" => Ask::Cancel { id: needed_id()? },
-        "set_limit" => Ask::SetLimit { limits: new_limits(fields)?, keep: keep(fields)? },
+        "commit" => ScriptOp::Commit { cost, id: needed_id()? },
+        "cancel" => ScriptOp::Cancel { id: needed_id()? },
+        "set_limit" => {
+            ScriptOp::SetLimit { limits: new_limits(fields)?, carry_over: carry_over(fields)? }
+        }
         _ => return Err(unknown_op(op)),
     })
 }
@@ -173,7 +175,7 @@ fn new_limits(fields: &Map<String, Value>) -> Result<Vec<LimitConfig>, String> {
     limits("limit", &text).map_err(|problems| problems.to_string().replace('\n', "; "))
 }
 
-fn keep(fields: &Map<String, Value>) -> Result<CarryOver, String> {
+fn carry_over(fields: &Map<String, Value>) -> Result<CarryOver, String> {
     const NAMES: [&str; 4] = ["used", "remaining", "proportion", "nothing"];
     match string(fields, "keep")?.as_deref() {
         None | Some("used") => Ok(CarryOver::Used),
@@ -231,12 +233,12 @@ fn thousandths(text: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * 1_000 + padded.parse::<u64>().ok()?)
 }
 
-fn whole(fields: &Map<String, Value>, name: &str, most: u64) -> Result<Option<u64>, String> {
+fn whole(fields: &Map<String, Value>, name: &str, max: u64) -> Result<Option<u64>, String> {
     match fields.get(name) {
         None => Ok(None),
         Some(value) => match value.as_u64() {
-            Some(number) if number <= most => Ok(Some(number)),
-            _ => Err(format!("`{name}` must be a whole number from 0 to {most}, got `{value}`")),
+            Some(number) if number <= max => Ok(Some(number)),
+            _ => Err(format!("`{name}` must be a whole number from 0 to {max}, got `{value}`")),
         },
     }
 }

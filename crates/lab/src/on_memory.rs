@@ -14,7 +14,7 @@ use sluicegate_rules::limit::LimitConfig;
 
 use crate::answer::Printed;
 use crate::ids::Ids;
-use crate::line::{Ask, Line};
+use crate::line::{Line, ScriptOp};
 
 /// Limits under trial, in a limiter with its memory store.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl OnMemory {
         let clock = ManualClock::at(Timestamp::EPOCH);
         let holds_slots = holds_slots(&limits);
         let builder = Limiter::builder().limits(limits).mode(mode).clock(clock.clone());
-        let limiter = builder.build().map_err(told)?;
+        let limiter = builder.build().map_err(message)?;
         Ok(Self { limiter, clock, ids: HashMap::new(), holds_slots })
     }
 
@@ -63,23 +63,23 @@ impl OnMemory {
         if let Some(load) = line.load {
             self.limiter.set_load(load);
         }
-        if let Ask::SetLimit { limits, keep } = &line.ask {
-            self.limiter.set_limits(limits.clone(), *keep).map_err(told)?;
+        if let ScriptOp::SetLimit { limits, carry_over } = &line.op {
+            self.limiter.set_limits(limits.clone(), *carry_over).map_err(message)?;
             self.holds_slots = holds_slots(limits);
         }
-        let op = self.ids.entry(line.key.clone()).or_default().op(&line.ask);
-        let ask = self.limiter.of(&line.key);
+        let op = self.ids.entry(line.key.clone()).or_default().op(&line.op);
+        let ops = self.limiter.of(&line.key);
         let answer = match op {
             // The way that nearly every request takes.
             Op::Hit { cost, holder: None } if !self.holds_slots => {
-                Answer::from(ask.cost(cost).hit())
+                Answer::from(ops.cost(cost).hit())
             }
-            op => ask.ask(op).map_err(|refusal| refusal.to_string())?,
+            op => ops.ask(op).map_err(|refusal| refusal.to_string())?,
         };
         let policies = self.limiter.policies();
         let names: Vec<String> = policies.iter().map(|policy| policy.name.clone()).collect();
-        Ok(match line.ask {
-            Ask::SetLimit { .. } => Printed::after_change(&answer, &names),
+        Ok(match line.op {
+            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &names),
             _ => Printed::new(&answer, &names),
         })
     }
@@ -89,7 +89,7 @@ fn holds_slots(limits: &[LimitConfig]) -> bool {
     limits.iter().any(|limit| limit.algorithm() == "concurrency")
 }
 
-fn told(error: LimitError) -> String {
+fn message(error: LimitError) -> String {
     match &error {
         LimitError::Quota(error) => explain(error),
         other => other.to_string(),

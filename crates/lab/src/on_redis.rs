@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::Printed;
 use crate::ids::Ids;
-use crate::line::{Ask, Line};
+use crate::line::{Line, ScriptOp};
 
 /// How long an answer may take: a trial is in no hurry.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits under trial, in a Redis. What it leaves there goes with it.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ impl OnRedis {
         let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
         let names = names(&limits);
         let options =
-            LinkOptions { timeout: PATIENCE, connect_timeout: PATIENCE, ..LinkOptions::default() };
+            LinkOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..LinkOptions::default() };
         let limiter = runtime.block_on(async {
             let link = Link::open(address, options).map_err(|error| error.to_string())?;
             let opened = VirtualLimiter::open(link, namespace, limits, mode).await;
-            opened.map_err(|error| told(&url, &error))
+            opened.map_err(|error| message(&url, &error))
         })?;
         let (gate, ids) = (Gate::default(), HashMap::new());
         Ok(Self { limiter, runtime, url, names, mode, gate, ids })
@@ -76,17 +76,17 @@ impl OnRedis {
             self.gate = self.gate.observe(&gate, load, now);
         }
         let Self { limiter, runtime, url, .. } = self;
-        let op = self.ids.entry(line.key.clone()).or_default().op(&line.ask);
-        if let Ask::SetLimit { limits, keep } = &line.ask {
-            let changed = limiter.set_limits(limits.clone(), *keep, now);
-            runtime.block_on(changed).map_err(|error| told(url, &error))?;
+        let op = self.ids.entry(line.key.clone()).or_default().op(&line.op);
+        if let ScriptOp::SetLimit { limits, carry_over } = &line.op {
+            let changed = limiter.set_limits(limits.clone(), *carry_over, now);
+            runtime.block_on(changed).map_err(|error| message(url, &error))?;
             self.names = names(limits);
         }
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer = runtime.block_on(limiter.apply(line.key.as_bytes(), op, moment));
-        let answer = answer.map_err(|error| told(url, &error))?;
-        Ok(match line.ask {
-            Ask::SetLimit { .. } => Printed::after_change(&answer, &self.names),
+        let answer = answer.map_err(|error| message(url, &error))?;
+        Ok(match line.op {
+            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &self.names),
             _ => Printed::new(&answer, &self.names),
         })
     }
@@ -105,7 +105,7 @@ impl Drop for OnRedis {
     }
 }
 
-fn told(url: &str, error: &VirtualError) -> String {
+fn message(url: &str, error: &VirtualError) -> String {
     match error {
         VirtualError::Quota(error) => explain(error),
         VirtualError::Store(CallError::Refused(why)) => {

@@ -7,7 +7,7 @@
 use sluicegate_core::time::{Span, Timestamp};
 
 use crate::answer::Printed;
-use crate::line::{Ask, Line};
+use crate::line::{Line, ScriptOp};
 use crate::svg::{Anchor, Svg};
 use crate::trial::Trial;
 
@@ -58,15 +58,15 @@ impl Recorder {
     pub fn after(&mut self, trial: &Trial, line: &Line, answer: &Printed) {
         let key = self.key.clone().unwrap_or_default();
         self.note_left(line.at, trial.glance(&key, line.at));
-        let asks = matches!(
-            line.ask,
-            Ask::Hit { .. }
-                | Ask::Acquire { .. }
-                | Ask::Take { .. }
-                | Ask::Reserve { .. }
-                | Ask::Charge { .. }
+        let is_request = matches!(
+            line.op,
+            ScriptOp::Hit { .. }
+                | ScriptOp::Acquire { .. }
+                | ScriptOp::Take { .. }
+                | ScriptOp::Reserve { .. }
+                | ScriptOp::Charge { .. }
         );
-        if !asks {
+        if !is_request {
             return;
         }
         if self.events.len() >= EVENTS_MAX {
@@ -216,15 +216,15 @@ impl Canvas {
 
     fn level(&mut self, left: &[(Timestamp, i64)]) {
         self.svg.text((LEFT, LEVEL.0 - 6.0), Anchor::Start, "small", "left");
-        let Some(most) = left.iter().map(|(_, left)| *left).max() else {
+        let Some(max) = left.iter().map(|(_, left)| *left).max() else {
             self.svg.text((LEFT + 8.0, LEVEL.0 + 20.0), Anchor::Start, "small", "without a limit");
             return;
         };
         let least = left.iter().map(|(_, left)| *left).min().unwrap_or(0).min(0);
-        let most = most.max(1);
-        let height = (most - least).max(1) as f64;
+        let max = max.max(1);
+        let height = (max - least).max(1) as f64;
         let y = |left: i64| LEVEL.1 - (LEVEL.1 - LEVEL.0) * ((left - least) as f64 / height);
-        for value in [least, 0, most] {
+        for value in [least, 0, max] {
             self.svg.text((LEFT - 6.0, y(value) + 4.0), Anchor::End, "small", &value.to_string());
         }
         if least < 0 {

@@ -174,10 +174,10 @@ impl Script {
 
 impl Turn {
     fn parse(line_number: usize, text: &str) -> Result<Vec<Self>, String> {
-        let Some((asked, expected)) = text.split_once("->") else {
+        let Some((request, expected)) = text.split_once("->") else {
             return Err(format!("`{text}` has no `->`: write what must be said after it"));
         };
-        let mut rest = asked.trim();
+        let mut rest = request.trim();
         let time = next_word(&mut rest);
         let expected = Expected::parse(expected.trim())?;
         let mut turns = Vec::new();
@@ -190,12 +190,12 @@ impl Turn {
 
     fn at(
         at: Span,
-        asked: &str,
+        request: &str,
         expected: Expected,
         line_number: usize,
         text: String,
     ) -> Result<Self, String> {
-        let mut rest = asked;
+        let mut rest = request;
         let mut fields = Map::new();
         fields.insert("at_us".to_owned(), json!(at.as_micros()));
         fields.insert("op".to_owned(), json!(next_word(&mut rest)));
@@ -219,12 +219,15 @@ impl Turn {
     fn differences(&self, got: &Result<Printed, String>) -> Vec<String> {
         let differences = self.expected.differences(got);
         let at = self.line_number;
-        let told = match got {
+        let actual = match got {
             Ok(printed) => printed.to_json(),
             Err(error) => crate::answer::error_json(error),
         };
         let text = &self.text;
-        differences.into_iter().map(|d| format!("line {at}: {d}\n    {text}\n    {told}")).collect()
+        differences
+            .into_iter()
+            .map(|d| format!("line {at}: {d}\n    {text}\n    {actual}"))
+            .collect()
     }
 }
 
@@ -301,9 +304,9 @@ impl Expected {
             differences.push(format!("expected {:?}, got {word:?}", self.word).to_lowercase());
         }
         for (name, wanted) in &self.fields {
-            let told = field(printed, name);
-            if told != *wanted {
-                differences.push(format!("expected {name}={wanted}, got {name}={told}"));
+            let actual = field(printed, name);
+            if actual != *wanted {
+                differences.push(format!("expected {name}={wanted}, got {name}={actual}"));
             }
         }
         differences

@@ -14,7 +14,7 @@ use sluicegate_rules::limit::{LimitConfig, continued, names};
 
 use crate::answer::Printed;
 use crate::ids::Ids;
-use crate::line::{Ask, Line};
+use crate::line::{Line, ScriptOp};
 
 /// The most keys that one trial keeps.
 pub const KEYS_MAX: usize = 1_000_000;
@@ -72,8 +72,8 @@ impl Trial {
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
             self.gate = self.gate.observe(&gate, load, now);
         }
-        if let Ask::SetLimit { limits, keep } = &line.ask {
-            self.set_limits(limits.clone(), *keep, now)?;
+        if let ScriptOp::SetLimit { limits, carry_over } = &line.op {
+            self.set_limits(limits.clone(), *carry_over, now)?;
         }
         let plan = steps(&self.limits, self.mode, now)?;
         let people = self.people.len();
@@ -84,12 +84,12 @@ impl Trial {
             }
             Entry::Vacant(new) => new.insert(Person::default()),
         };
-        let op = person.ids.op(&line.ask);
+        let op = person.ids.op(&line.op);
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer =
             person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
-        Ok(match line.ask {
-            Ask::SetLimit { .. } => Printed::after_change(&answer, &self.names),
+        Ok(match line.op {
+            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &self.names),
             _ => Printed::new(&answer, &self.names),
         })
     }
@@ -109,7 +109,7 @@ impl Trial {
         let Some(person) = self.people.get(key) else {
             return Vec::new();
         };
-        let state = |place| person.account.state(place).cloned().unwrap_or_default();
+        let state = |index| person.account.state(index).cloned().unwrap_or_default();
         (0..self.limits.len()).map(state).collect()
     }
 
@@ -123,7 +123,7 @@ impl Trial {
     fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,
-        keep: CarryOver,
+        carry_over: CarryOver,
         now: Timestamp,
     ) -> Result<(), String> {
         let old = steps(&self.limits, self.mode, now)?;
@@ -133,7 +133,7 @@ impl Trial {
         }
         let from = continued(&limits, &self.limits);
         for person in self.people.values_mut() {
-            person.account.change(&old, &new, &from, keep, now);
+            person.account.change(&old, &new, &from, carry_over, now);
         }
         self.names = names(&limits);
         self.limits = limits;

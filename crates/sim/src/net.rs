@@ -70,7 +70,7 @@ pub struct Synced {
     /// When it was carried out.
     pub done_us: u64,
     /// When the answer was heard, if it was.
-    pub heard_us: Option<u64>,
+    pub received_us: Option<u64>,
 }
 
 /// A node's way to the store.
@@ -88,12 +88,12 @@ pub(crate) struct NodeWire {
     primary: AtomicU64,
     epoch: AtomicU64,
     /// One for everybody who wants to know, so that they hear of it in this order.
-    hear: Mutex<Vec<watch::Sender<u64>>>,
+    epoch_senders: Mutex<Vec<watch::Sender<u64>>>,
 }
 
 /// What becomes of one call.
 struct Fate {
-    there: Duration,
+    outbound: Duration,
     back: Duration,
     is_lost: bool,
     is_unanswered: bool,
@@ -153,7 +153,7 @@ impl Net {
             is_cut: AtomicBool::new(false),
             primary: AtomicU64::new(self.state.lock().primary),
             epoch: AtomicU64::new(0),
-            hear: Mutex::default(),
+            epoch_senders: Mutex::default(),
         })
     }
 
@@ -206,12 +206,12 @@ impl Net {
         let Conditions { delay_ms, late, lost, unanswered, twice } = state.conditions;
         let rng = &mut state.rng;
         let mut delay = || {
-            let most = if rng.permille(late.0) { late.1 } else { delay_ms };
-            Duration::from_millis(rng.within(0, most))
+            let max = if rng.permille(late.0) { late.1 } else { delay_ms };
+            Duration::from_millis(rng.within(0, max))
         };
-        let (there, back) = (delay(), delay());
+        let (outbound, back) = (delay(), delay());
         Fate {
-            there,
+            outbound,
             back,
             is_lost: rng.permille(lost),
             is_unanswered: rng.permille(unanswered),
@@ -226,15 +226,15 @@ impl Net {
         self: Arc<Self>,
         wire: CallContext,
         sent: TransportCall,
-        tell: oneshot::Sender<Result<Value, CallError>>,
+        reply_to: oneshot::Sender<Result<Value, CallError>>,
     ) {
         let fate = self.fate();
         let mut sync = Synced::of(&wire, &sent);
-        let told = self.there_and_back(&wire, &fate, &sent, &mut sync).await;
-        let is_heard = !wire.wire.is_gone.load(Ordering::Relaxed)
-            && told.is_some_and(|told| tell.send(told).is_ok());
+        let reply = self.round_trip(&wire, &fate, &sent, &mut sync).await;
+        let is_received = !wire.wire.is_gone.load(Ordering::Relaxed)
+            && reply.is_some_and(|reply| reply_to.send(reply).is_ok());
         if let Some(mut sync) = sync.filter(|sync| sync.done_us > 0) {
-            sync.heard_us = is_heard.then(|| self.truth.now_us());
+            sync.received_us = is_received.then(|| self.truth.now_us());
             self.state.lock().syncs.push(sync);
         }
         if let Some(after) = fate.again_after {
@@ -245,7 +245,7 @@ impl Net {
         }
     }
 
-    async fn there_and_back(
+    async fn round_trip(
         &self,
         CallContext { wire, primary, .. }: &CallContext,
         fate: &Fate,
@@ -256,14 +256,14 @@ impl Net {
         if is_cut() {
             return fate.is_known.then_some(Err(CallError::Down));
         }
-        pause(fate.there).await;
+        pause(fate.outbound).await;
         if is_cut() || fate.is_lost {
             return None;
         }
         if self.is_another(*primary) {
             return Some(Err(if fate.is_known { CallError::Down } else { CallError::Broken }));
         }
-        let said = self.execute(&wire.name, sent, "call").await;
+        let reply = self.execute(&wire.name, sent, "call").await;
         if let Some(sync) = sync {
             sync.done_us = self.truth.now_us();
         }
@@ -274,7 +274,7 @@ impl Net {
         if is_cut() {
             return None;
         }
-        Some(if self.is_another(*primary) { Err(CallError::Broken) } else { said })
+        Some(if self.is_another(*primary) { Err(CallError::Broken) } else { reply })
     }
 
     /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of
@@ -284,8 +284,8 @@ impl Net {
             return Box::pin(std::future::pending());
         }
         let now = self.truth.now_us();
-        let said = self.state.lock().store.run(sent.script, &sent.keys, &sent.args, now);
-        Box::pin(async move { said.map_err(|error| CallError::Refused(error.into())) })
+        let reply = self.state.lock().store.run(sent.script, &sent.keys, &sent.args, now);
+        Box::pin(async move { reply.map_err(|error| CallError::Refused(error.into())) })
     }
 
     /// Whether the store is not the one that this was sent to.
@@ -298,7 +298,7 @@ impl Net {
         &self,
         name: &str,
         sent: &TransportCall,
-        how: &str,
+        kind: &str,
     ) -> Result<Value, CallError> {
         loop {
             let until = self.state.lock().stalled_until;
@@ -310,10 +310,10 @@ impl Net {
         let now = self.truth.event_us();
         let mut state = self.state.lock();
         state.calls += 1;
-        let said = state.store.run(sent.script, &sent.keys, &sent.args, now);
+        let reply = state.store.run(sent.script, &sent.keys, &sent.args, now);
         let keys: Vec<_> = sent.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
-        self.trace.line(format_args!("{name} {how} {} -> {said:?}", keys.join(" ")));
-        said.map_err(|error| {
+        self.trace.line(format_args!("{name} {kind} {} -> {reply:?}", keys.join(" ")));
+        reply.map_err(|error| {
             state.errors.push(error.clone());
             CallError::Refused(error.into())
         })
@@ -342,7 +342,7 @@ impl Synced {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
         let (process, sent_us) = (context.wire.process, context.sent_us);
-        (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, heard_us: None })
+        (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, received_us: None })
     }
 }
 
@@ -364,8 +364,8 @@ impl NodeWire {
         let primary = self.net.state.lock().primary;
         if self.primary.swap(primary, Ordering::Relaxed) != primary {
             let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
-            for hear in &*self.hear.lock() {
-                hear.send_replace(epoch);
+            for sender in &*self.epoch_senders.lock() {
+                sender.send_replace(epoch);
             }
         }
     }
@@ -391,13 +391,13 @@ impl Transport for Shared {
         if wire.is_onlooker {
             return net.shows(&sent);
         }
-        let (tell, heard) = oneshot::channel();
+        let (reply_to, receiver) = oneshot::channel();
         let primary = wire.primary.load(Ordering::Relaxed);
         let sent_us = net.truth.now_us();
-        tokio::spawn(net.carry(CallContext { wire, primary, sent_us }, sent, tell));
+        tokio::spawn(net.carry(CallContext { wire, primary, sent_us }, sent, reply_to));
         Box::pin(async move {
-            match heard.await {
-                Ok(said) => said,
+            match receiver.await {
+                Ok(reply) => reply,
                 Err(_) => std::future::pending().await,
             }
         })
@@ -408,9 +408,9 @@ impl Transport for Shared {
     }
 
     fn changed(&self) -> watch::Receiver<u64> {
-        let (hear, heard) = watch::channel(self.epoch());
-        self.0.hear.lock().push(hear);
-        heard
+        let (sender, receiver) = watch::channel(self.epoch());
+        self.0.epoch_senders.lock().push(sender);
+        receiver
     }
 
     fn timeout(&self) -> Duration {

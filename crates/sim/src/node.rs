@@ -90,9 +90,9 @@ impl Node {
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
         let rules = self.engine.snapshot();
-        let said =
+        let status =
             self.engine.inspect(self.engine.call(&rules, &request)).await.unwrap_or_default();
-        let limits = said.iter().flat_map(|said| &said.limits);
+        let limits = status.iter().flat_map(|status| &status.limits);
         limits.filter_map(|limit| limit.remaining).collect()
     }
 

@@ -31,9 +31,9 @@ impl Trace {
     }
 
     /// Something happened.
-    pub(crate) fn line(&self, what: Arguments<'_>) {
+    pub(crate) fn line(&self, event: Arguments<'_>) {
         let age = self.truth.age_us();
-        let text = format!("{:4}.{:06} {what}", age / 1_000_000, age % 1_000_000);
+        let text = format!("{:4}.{:06} {event}", age / 1_000_000, age % 1_000_000);
         let mut lines = self.shared.lock();
         lines.hasher.write(text.as_bytes());
         lines.count += 1;

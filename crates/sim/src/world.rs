@@ -30,7 +30,7 @@ pub struct Hit {
     /// What it weighs.
     pub cost: u64,
     /// When it was asked, truly, in microseconds of the epoch.
-    pub asked_us: u64,
+    pub requested_us: u64,
     /// When it was answered.
     pub answered_us: u64,
     /// Whether it may go.
@@ -166,14 +166,14 @@ impl World<'_> {
             self.start(index)?;
         }
         let disagreed = disagreed.max(self.disagreements());
-        let asks = self.arrivals();
-        let mut asks = asks.iter().peekable();
+        let arrivals = self.arrivals();
+        let mut arrivals = arrivals.iter().peekable();
         let mut faults = self.scenario.trouble.faults.iter().peekable();
         let mut next_look = LOOK_EVERY_MS;
         loop {
-            let next_ask = asks.peek().map(|ask| ask.at_ms);
+            let next_arrival = arrivals.peek().map(|arrival| arrival.at_ms);
             let next_fault = faults.peek().map(|(at, _)| *at);
-            let Some(at) = next_ask.into_iter().chain(next_fault).min() else { break };
+            let Some(at) = next_arrival.into_iter().chain(next_fault).min() else { break };
             while next_look < at {
                 sleep_until(begin + Duration::from_millis(next_look)).await;
                 self.look().await;
@@ -183,8 +183,8 @@ impl World<'_> {
             while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
                 self.inject(*fault).await?;
             }
-            while let Some(ask) = asks.next_if(|ask| ask.at_ms <= at) {
-                self.send(ask);
+            while let Some(arrival) = arrivals.next_if(|arrival| arrival.at_ms <= at) {
+                self.send(arrival);
             }
         }
         tokio::time::sleep(LAST_ANSWERS).await;
@@ -207,12 +207,12 @@ impl World<'_> {
     fn arrivals(&self) -> Vec<Arrival> {
         let mut rng = SimRng::new(self.scenario.seed, "traffic");
         let length = self.scenario.length_ms;
-        let mut asks: Vec<Arrival> = Vec::new();
+        let mut arrivals: Vec<Arrival> = Vec::new();
         for stream in &self.scenario.streams {
-            asks.extend(stream.arrivals(&mut rng, length));
+            arrivals.extend(stream.arrivals(&mut rng, length));
         }
-        asks.sort_by_key(|ask| ask.at_ms);
-        asks
+        arrivals.sort_by_key(|arrival| arrival.at_ms);
+        arrivals
     }
 
     fn start(&mut self, index: usize) -> anyhow::Result<()> {
@@ -239,7 +239,7 @@ impl World<'_> {
         let Some((process, node)) = at.node.clone() else { return };
         let (truth, trace, hits) = (self.truth.clone(), self.trace.clone(), self.hits.clone());
         at.clients.spawn(async move {
-            let asked_us = truth.event_us();
+            let requested_us = truth.event_us();
             let allowed = node.hit(rule, identity, cost).await;
             let answered_us = truth.event_us();
             let verdict = if allowed { "allowed" } else { "denied" };
@@ -250,7 +250,7 @@ impl World<'_> {
                 node: index,
                 process,
                 cost,
-                asked_us,
+                requested_us,
                 answered_us,
                 allowed,
             });
@@ -346,7 +346,7 @@ impl World<'_> {
         };
         let is_in_it = |hit: &&Hit| {
             let is_its = (hit.rule, hit.identity) == (rule, identity);
-            hit.allowed && is_its && hit.asked_us >= at_us / per_us * per_us
+            hit.allowed && is_its && hit.requested_us >= at_us / per_us * per_us
         };
         // Those that were answered last are last.
         let hits = self.hits.lock();

@@ -83,26 +83,26 @@ impl Process {
 
     /// Ends it as a crash would; it is gone when this returns.
     pub(crate) fn kill(&mut self) {
-        self.say("KILL");
+        self.send("KILL");
         self.answer();
     }
 
     /// Stops it as a machine that hangs would: connections stay, nobody answers.
     pub(crate) fn pause(&mut self) {
-        self.say("STOP");
+        self.send("STOP");
         self.answer();
         wait::until("the server has stopped", || self.is_paused().then_some(()));
     }
 
     pub(crate) fn resume(&mut self) {
-        self.say("CONT");
+        self.send("CONT");
         self.answer();
         wait::until("the server goes on", || (!self.is_paused()).then_some(()));
     }
 
     /// Ends it, and leaves the folder to somebody else.
     pub(crate) fn leave(mut self) {
-        self.say("leave");
+        self.send("leave");
         let _ = self.shell.wait();
     }
 
@@ -133,7 +133,7 @@ impl Process {
         stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
     }
 
-    fn say(&mut self, word: &str) {
+    fn send(&mut self, word: &str) {
         let Some(words) = &mut self.words else { return };
         if let Err(error) = writeln!(words, "{word}") {
             panic!("the shell of process {} is gone: {error}", self.pid);

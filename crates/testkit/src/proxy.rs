@@ -48,7 +48,7 @@ struct State {
 
 /// Whose bytes they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Questions,
     Answers,
 }
@@ -126,8 +126,8 @@ impl Shared {
     fn connect(self: &Arc<Self>, client: TcpStream, server: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        let questions = (client.try_clone()?, server.try_clone()?, Way::Questions);
-        let answers = (server.try_clone()?, client.try_clone()?, Way::Answers);
+        let questions = (client.try_clone()?, server.try_clone()?, Direction::Questions);
+        let answers = (server.try_clone()?, client.try_clone()?, Direction::Answers);
         let number = {
             let mut state = self.state();
             state.next += 1;
@@ -135,11 +135,11 @@ impl Shared {
             state.open.insert(number, [client, server]);
             number
         };
-        for (from, to, way) in [questions, answers] {
+        for (from, to, direction) in [questions, answers] {
             let this = Arc::clone(self);
             thread::Builder::new().name("proxied".to_owned()).spawn(move || {
                 // However it ends, both directions end.
-                let _ = this.pass(from, to, way, number);
+                let _ = this.pass(from, to, direction, number);
                 this.close(number);
             })?;
         }
@@ -150,13 +150,13 @@ impl Shared {
         &self,
         mut from: TcpStream,
         mut to: TcpStream,
-        way: Way,
+        direction: Direction,
         number: u64,
     ) -> io::Result<()> {
         let mut bytes = vec![0; 65_536];
         loop {
             let count = from.read(&mut bytes)?;
-            if count == 0 || !self.may_go(way, number) {
+            if count == 0 || !self.may_go(direction, number) {
                 return Ok(());
             }
             to.write_all(&bytes[..count])?;
@@ -164,9 +164,9 @@ impl Shared {
     }
 
     /// Waits for the time at which bytes may go on; false if their connection was closed meanwhile.
-    fn may_go(&self, way: Way, number: u64) -> bool {
+    fn may_go(&self, direction: Direction, number: u64) -> bool {
         let state = self.state();
-        let delay = if way == Way::Answers { state.delay } else { Duration::ZERO };
+        let delay = if direction == Direction::Answers { state.delay } else { Duration::ZERO };
         let open = |state: &mut State| state.open.contains_key(&number);
         let waited = self.changed.wait_timeout_while(state, delay, open);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -9,13 +9,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LOOKS_MAX: usize = 4000;
 
 /// Looks until there is something to see, and panics with what was waited for if there never is.
-pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    until_or(what, look, String::new)
+pub fn until<T>(condition: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_or(condition, look, String::new)
 }
 
 /// The same, with something to say about what was there instead.
 pub(crate) fn until_or<T>(
-    what: &str,
+    condition: &str,
     mut look: impl FnMut() -> Option<T>,
     instead: impl FnOnce() -> String,
 ) -> T {
@@ -25,7 +25,7 @@ pub(crate) fn until_or<T>(
         }
         pause();
     }
-    panic!("waited in vain until {what}\n{}", instead());
+    panic!("waited in vain until {condition}\n{}", instead());
 }
 
 #[expect(

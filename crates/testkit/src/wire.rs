@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A server that says nothing for so long is paused, or hangs.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a server answered. Its text is what a person would want to read: see [`fmt::Display`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +58,8 @@ impl fmt::Display for Reply {
 /// One question on a connection of its own, after an optional `AUTH`.
 pub(crate) fn ask(socket: &Path, auth: Option<[&str; 2]>, command: &[&str]) -> io::Result<Reply> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut stream = BufReader::new(stream);
     if let Some([user, password]) = auth {
         send(stream.get_mut(), &["AUTH", user, password])?;

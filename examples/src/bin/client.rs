@@ -114,9 +114,9 @@ async fn service() -> Result<String, Anything> {
     let server = Server::start(settings).await?;
     std::fs::remove_file(rules)?;
     let address = format!("http://{}", server.addresses().http);
-    let (keep, reread) = mpsc::channel(1);
+    let (sender, reread) = mpsc::channel(1);
     tokio::spawn(async move {
-        let _keep = keep;
+        let _sender = sender;
         server.run(std::future::pending(), reread).await
     });
     Ok(address)

@@ -15,10 +15,12 @@ use sluicegate::limit::FixedWindow;
 use sluicegate::{CarryOver, LimitError, Limiter};
 
 fn main() -> Result<(), LimitError> {
-    for keep in [CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing] {
+    for carry_over in
+        [CarryOver::Used, CarryOver::Remaining, CarryOver::Proportion, CarryOver::Nothing]
+    {
         let limiter = ten_a_day_of_which_eight_are_used()?;
-        limiter.set_limits([FixedWindow::per_day(20)], keep)?;
-        println!("10 become 20, keep {keep:?}: {} left", left(&limiter));
+        limiter.set_limits([FixedWindow::per_day(20)], carry_over)?;
+        println!("10 become 20, keep {carry_over:?}: {} left", left(&limiter));
     }
 
     let limiter = ten_a_day_of_which_eight_are_used()?;

@@ -18,17 +18,17 @@ use sluicegate::limit::TokenBucket;
 /// A call: what it may use at most, and what it uses, if it does not fail.
 struct Call {
     prompt: &'static str,
-    most: u64,
+    max_tokens: u64,
     used: Option<u64>,
 }
 
 const CALLS: [Call; 6] = [
-    Call { prompt: "summarise", most: 4_000, used: Some(1_250) },
-    Call { prompt: "translate", most: 6_000, used: Some(5_600) },
-    Call { prompt: "time out", most: 3_000, used: None },
-    Call { prompt: "write a book", most: 8_000, used: Some(7_000) },
-    Call { prompt: "explain", most: 3_000, used: Some(3_900) },
-    Call { prompt: "one word", most: 10, used: Some(3) },
+    Call { prompt: "summarise", max_tokens: 4_000, used: Some(1_250) },
+    Call { prompt: "translate", max_tokens: 6_000, used: Some(5_600) },
+    Call { prompt: "time out", max_tokens: 3_000, used: None },
+    Call { prompt: "write a book", max_tokens: 8_000, used: Some(7_000) },
+    Call { prompt: "explain", max_tokens: 3_000, used: Some(3_900) },
+    Call { prompt: "one word", max_tokens: 10, used: Some(3) },
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,23 +37,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .clock(ManualClock::new())
         .build()?;
 
-    for Call { prompt, most, used } in CALLS {
-        let reservation = match budget.of("team").cost(most).reserve() {
+    for Call { prompt, max_tokens, used } in CALLS {
+        let reservation = match budget.of("team").cost(max_tokens).reserve() {
             Ok(reservation) => reservation,
             Err(denied) => {
-                println!("{prompt}: {most} tokens are {denied}");
+                println!("{prompt}: {max_tokens} tokens are {denied}");
                 continue;
             }
         };
         match used {
             Some(used) => {
                 let left = reservation.commit(used)?.remaining.unwrap_or_default();
-                println!("{prompt}: reserved {most}, used {used}, {left} left");
+                println!("{prompt}: reserved {max_tokens}, used {used}, {left} left");
             }
             None => {
                 drop(reservation);
                 let left = budget.of("team").peek().remaining.unwrap_or_default();
-                println!("{prompt}: reserved {most}, failed, {left} left");
+                println!("{prompt}: reserved {max_tokens}, failed, {left} left");
             }
         }
     }

@@ -20,14 +20,14 @@ const QUERIES_AT_A_TIME: u64 = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let database = Limiter::new(Concurrency::at_most(QUERIES_AT_A_TIME))?;
-    let (running, most, written) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (running, peak, written) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
 
     let work = || {
         for _ in 0..REPORTS_EACH {
             // Without patience it would be `permit()`, which says no at once.
             let Ok(_permit) = database.of("reports").permit_blocking() else { return };
             let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-            most.fetch_max(now, Ordering::SeqCst);
+            peak.fetch_max(now, Ordering::SeqCst);
             query();
             running.fetch_sub(1, Ordering::SeqCst);
             written.fetch_add(1, Ordering::SeqCst);
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     println!("{WORKERS} workers wrote {} reports", written.load(Ordering::SeqCst));
     println!("at most {QUERIES_AT_A_TIME} queries at a time were allowed");
-    println!("at most {} were seen", most.load(Ordering::SeqCst));
+    println!("at most {} were seen", peak.load(Ordering::SeqCst));
     let free = database.of("reports").peek().remaining.unwrap_or_default();
     println!("{free} slots are free again");
     Ok(())

@@ -30,12 +30,12 @@ use self::known::{
 };
 use crate::fields::{Field, Fields};
 use crate::problem::{Report, Reported, quoted};
-use crate::quota::what_is_wrong;
+use crate::quota::requirement;
 use crate::units::WrittenRate;
 
 /// An algorithm as it is written.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub(crate) struct AlgorithmForm {
     pub(crate) name: &'static str,
     /// Its own fields, beside those of every limit.
     pub(crate) fields: &'static [&'static str],
@@ -50,30 +50,34 @@ pub(super) enum Allows {
 }
 
 /// Every algorithm, in the order that messages list them.
-pub(crate) const FORMS: [Form; 11] = [
-    Form {
+pub(crate) const FORMS: [AlgorithmForm; 11] = [
+    AlgorithmForm {
         name: "token_bucket",
         fields: &["rate", "burst", "initial", "refill", "forget_after"],
         read: token_bucket,
     },
-    Form { name: "leaky_bucket", fields: &["rate", "queue"], read: leaky_bucket },
-    Form { name: "fixed_window", fields: &["rate", "align", "zone"], read: fixed_window },
-    Form {
+    AlgorithmForm { name: "leaky_bucket", fields: &["rate", "queue"], read: leaky_bucket },
+    AlgorithmForm { name: "fixed_window", fields: &["rate", "align", "zone"], read: fixed_window },
+    AlgorithmForm {
         name: "sliding_log",
         fields: &["rate", "rates", "count_denied", "min_gap"],
         read: log::sliding_log,
     },
-    Form { name: "sliding_window", fields: &["rate", "rounding"], read: sliding_window },
-    Form {
+    AlgorithmForm { name: "sliding_window", fields: &["rate", "rounding"], read: sliding_window },
+    AlgorithmForm {
         name: "smooth_bursty",
         fields: &["rate", "max_burst", "forget_after"],
         read: smooth_bursty,
     },
-    Form { name: "warm_up", fields: &["rate", "warm_up", "cold_factor"], read: warm_up },
-    Form { name: "cycle", fields: &["permits", "period"], read: cycle },
-    Form { name: "concurrency", fields: &["max", "lease"], read: concurrency },
-    Form { name: "tally", fields: &["rate"], read: tally },
-    Form { name: "unlimited", fields: &[], read: |_, _| Ok(Allows::Fixed(Limit::Unlimited)) },
+    AlgorithmForm { name: "warm_up", fields: &["rate", "warm_up", "cold_factor"], read: warm_up },
+    AlgorithmForm { name: "cycle", fields: &["permits", "period"], read: cycle },
+    AlgorithmForm { name: "concurrency", fields: &["max", "lease"], read: concurrency },
+    AlgorithmForm { name: "tally", fields: &["rate"], read: tally },
+    AlgorithmForm {
+        name: "unlimited",
+        fields: &[],
+        read: |_, _| Ok(Allows::Fixed(Limit::Unlimited)),
+    },
 ];
 
 // === a rate that may be 0 ===
@@ -100,7 +104,7 @@ impl Pace {
         fields: &Fields<'_>,
         report: &mut Report,
     ) -> Result<Self, Reported> {
-        let mut rate = stand_in(per_second);
+        let mut rate = placeholder_rate(per_second);
         let counts = match written {
             Ok(written) if written.count() > 0 => {
                 rate = Rate::new(written.count(), written.period());
@@ -122,7 +126,7 @@ impl Pace {
 /// No burst is too large for this many per second.
 const FASTEST: u64 = EXACT_MAX;
 
-fn stand_in(per_second: u64) -> Result<Rate, QuotaError> {
+fn placeholder_rate(per_second: u64) -> Result<Rate, QuotaError> {
     Rate::new(per_second, Span::from_secs(1))
 }
 
@@ -149,7 +153,7 @@ fn refuse<T>(
     remedy: &str,
     report: &mut Report,
 ) -> Reported {
-    let (wrong, got) = (what_is_wrong(error), fields.written(field.name));
+    let (wrong, got) = (requirement(error), fields.written(field.name));
     fields.refuse(field.name, report, format!("{wrong}, got {got}; {remedy}"))
 }
 
@@ -170,7 +174,7 @@ fn token_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
     let initial = initial?.unwrap_or(burst);
     // Held against the burst alone, so that it is told even if the rate is too slow for the burst.
     let remedy = "lower it, or raise `burst`";
-    stand_in(FASTEST)
+    placeholder_rate(FASTEST)
         .and_then(|fastest| TokenBucket::new(fastest, burst)?.with_initial(initial))
         .map_err(|error| refuse(fields, &INITIAL, &error, remedy, report))?;
     let mut bucket = bucket?

@@ -57,27 +57,27 @@ impl Reader<'_> {
         }
         let checked = checked(&rule.limits);
         let mut fits = self.modes(input, found, rule, &checked);
-        let mut tell = |reader: &mut Self, key: Key, told: Option<String>| {
-            if let Some(message) = told {
+        let mut refuse = |reader: &mut Self, key: Key, problem: Option<String>| {
+            if let Some(message) = problem {
                 fits = Err(reader.refuse_key(input, found, key, &message));
             }
         };
-        tell(
+        refuse(
             self,
             Key::Consistency,
             checked.iter().find_map(|one| unshared(rule.consistency, one)),
         );
         let waiting = checked.iter().find_map(|one| unwaiting(rule.on_limit, one));
-        tell(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
+        refuse(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
         if fits.is_ok() {
-            self.kept(input, found, rule);
-            self.heard(input, found, rule, &checked);
+            self.warn_overridden_consistency(input, found, rule);
+            self.warn_long_sync_interval(input, found, rule, &checked);
         }
         fits
     }
 
     /// Warns of a sync interval that is too long for a window to be shared.
-    fn heard<'t>(
+    fn warn_long_sync_interval<'t>(
         &mut self,
         input: &Value<'t, '_>,
         found: &Found<'t>,
@@ -104,7 +104,12 @@ impl Reader<'_> {
     }
 
     /// Warns of a consistency that another setting makes strict.
-    fn kept<'t>(&mut self, input: &Value<'t, '_>, found: &Found<'t>, rule: &RuleConfig) {
+    fn warn_overridden_consistency<'t>(
+        &mut self,
+        input: &Value<'t, '_>,
+        found: &Found<'t>,
+        rule: &RuleConfig,
+    ) {
         if rule.effective_consistency() == rule.consistency {
             return;
         }
@@ -161,12 +166,12 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            let most = holds(step.limit()).max(step.boost().and_then(holds));
+            let max = holds(step.limit()).max(step.boost().and_then(holds));
             // A closed limit holds nothing, which is told elsewhere.
-            let Some(most) = most.filter(|most| (1..rule.cost).contains(most)) else { continue };
+            let Some(max) = max.filter(|max| (1..rule.cost).contains(max)) else { continue };
             let (cost, called) = (rule.cost, one.called());
             let message = format!(
-                "`{called}` can never admit a hit, since it holds at most `{most}`, got `{cost}`; \
+                "`{called}` can never admit a hit, since it holds at most `{max}`, got `{cost}`; \
                  lower the cost, or raise the limit"
             );
             fits = Err(self.refuse_key(input, found, Key::Cost, &message));

@@ -9,7 +9,7 @@ use sluicegate_rules::network::Network;
 
 use super::descriptor::Origin;
 use super::domains::DomainSource;
-use super::file::Entry;
+use super::file::PositionedEntry;
 use super::glob;
 use super::keys::Form;
 use crate::problem::{Position, Report, quoted, shortened};
@@ -148,8 +148,9 @@ impl<'a> Check<'a, '_> {
     }
 
     /// Reports duplicate list entries.
-    fn lists(&mut self, entries: &'a [Entry]) {
-        let mut firsts: HashMap<Identity<'a>, &'a Entry> = HashMap::with_capacity(entries.len());
+    fn lists(&mut self, entries: &'a [PositionedEntry]) {
+        let mut firsts: HashMap<Identity<'a>, &'a PositionedEntry> =
+            HashMap::with_capacity(entries.len());
         for entry in entries {
             let listed = &entry.listed;
             identities(&listed.key, &listed.value, Joint::Apart, |identity| {

@@ -203,7 +203,7 @@ impl Reader<'_> {
         limited: bool,
         childless: bool,
     ) {
-        let tell = |reader: &mut Self, pair: &'t Pair, message: &str| {
+        let warn = |reader: &mut Self, pair: &'t Pair, message: &str| {
             // In Envoy's form to switch off what is not there is no mistake.
             let idle = reader.form == Form::Envoy && is_off(pair);
             if !idle {
@@ -221,13 +221,13 @@ impl Reader<'_> {
         };
         for key in ON_LIMITS {
             if let Some(pair) = found.get(key) {
-                tell(self, pair, message);
+                warn(self, pair, message);
             }
         }
         let message = "has no effect without a limit here or below; add one, or remove this";
         for key in ON_IDENTITIES {
             if let Some(pair) = found.get(key).filter(|_| childless) {
-                tell(self, pair, message);
+                warn(self, pair, message);
             }
         }
     }

@@ -6,9 +6,9 @@ use sluicegate_rules::domain::{DescriptorConfig, Domain, Joint, ListEntry};
 
 use super::Options;
 use super::descriptor::Origin;
-use super::file::Entry;
 use super::file::FileRead;
-use super::forward_auth::Written;
+use super::file::PositionedEntry;
+use super::forward_auth::ForwardAuthSource;
 use super::keys::Form;
 use super::{conflicts, lint};
 use crate::problem::{Position, Report, quoted, shortened};
@@ -16,9 +16,9 @@ use crate::problem::{Position, Report, quoted, shortened};
 /// A domain with the origins of its content.
 pub(super) struct DomainSource {
     pub(super) domain: Domain,
-    pub(super) allow: Vec<Entry>,
-    pub(super) deny: Vec<Entry>,
-    pub(super) forward_auth: Option<Written>,
+    pub(super) allow: Vec<PositionedEntry>,
+    pub(super) deny: Vec<PositionedEntry>,
+    pub(super) forward_auth: Option<ForwardAuthSource>,
     pub(super) origins: Vec<Origin>,
     /// The source of its first file, and the position.
     pub(super) source: usize,
@@ -89,7 +89,7 @@ impl DomainSource {
     }
 
     pub(super) fn finish(mut self) -> Domain {
-        let listed = |entries: Vec<Entry>| -> Vec<ListEntry> {
+        let listed = |entries: Vec<PositionedEntry>| -> Vec<ListEntry> {
             entries.into_iter().map(|entry| entry.listed).collect()
         };
         self.domain.allow = listed(self.allow);
@@ -150,7 +150,7 @@ fn refuse_mixed_removal(
 }
 
 /// A domain may have one `forward_auth`.
-fn refuse_second(first: &Written, second: &Written, reports: &mut [Report]) {
+fn refuse_second(first: &ForwardAuthSource, second: &ForwardAuthSource, reports: &mut [Report]) {
     let other = reports.get(first.source).map(|report| quoted(report.source()));
     let (other, line) = (other.unwrap_or_default(), first.at.line);
     let message = format!("is given twice, first in {other} on line {line}; remove one");

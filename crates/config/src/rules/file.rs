@@ -3,7 +3,7 @@
 use sluicegate_rules::domain::{DescriptorConfig, ListEntry};
 
 use super::descriptor::Origin;
-use super::forward_auth::Written;
+use super::forward_auth::ForwardAuthSource;
 use super::keys::{Form, Key, Level};
 use super::reader::{Found, Reader};
 use super::{KEY_CHARS_MAX, Source, VALUE_CHARS_MAX};
@@ -19,9 +19,9 @@ pub(super) struct FileRead {
     pub(super) form: Form,
     /// Whether the file removes its domain.
     pub(super) removed: bool,
-    pub(super) allow: Vec<Entry>,
-    pub(super) deny: Vec<Entry>,
-    pub(super) forward_auth: Option<Written>,
+    pub(super) allow: Vec<PositionedEntry>,
+    pub(super) deny: Vec<PositionedEntry>,
+    pub(super) forward_auth: Option<ForwardAuthSource>,
     pub(super) descriptors: Vec<DescriptorConfig>,
     pub(super) origins: Vec<Origin>,
 }
@@ -157,7 +157,7 @@ fn form_of(node: &Node) -> Form {
 }
 
 /// An entry of a list, and where it was written.
-pub(super) struct Entry {
+pub(super) struct PositionedEntry {
     pub(super) listed: ListEntry,
     pub(super) source: usize,
     pub(super) at: Position,
@@ -166,7 +166,7 @@ pub(super) struct Entry {
 }
 
 impl Reader<'_> {
-    pub(super) fn list(&mut self, input: &Value<'_, '_>) -> Vec<Entry> {
+    pub(super) fn list(&mut self, input: &Value<'_, '_>) -> Vec<PositionedEntry> {
         const EXAMPLE: &str = "[{ key: remote_address, cidr: 10.0.0.0/8 }]";
         if !input.is_list() {
             let (path, got) = (input.path, input.node.described());
@@ -187,7 +187,7 @@ impl Reader<'_> {
             let key = self.key_of(&item, &found);
             let value = self.pattern(&item, &found, VALUE_CHARS_MAX);
             if let (Ok(key), Ok(value)) = (key, value) {
-                entries.push(Entry {
+                entries.push(PositionedEntry {
                     listed: ListEntry { key: key.to_owned(), value },
                     source: self.source,
                     at: item.at(),

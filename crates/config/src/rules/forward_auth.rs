@@ -13,7 +13,7 @@ use crate::suggest;
 use crate::units::{self, UnitError};
 
 /// What was read, and where it was written.
-pub(super) struct Written {
+pub(super) struct ForwardAuthSource {
     pub(super) auth: ForwardAuth,
     pub(super) source: usize,
     pub(super) at: Position,
@@ -35,13 +35,20 @@ const EXAMPLE: &str = "{ descriptors: [{ remote_address: client_ip }] }";
 const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
 
 impl Reader<'_> {
-    pub(super) fn forward_auth(&mut self, input: &Value<'_, '_>) -> Result<Written, Reported> {
+    pub(super) fn forward_auth(
+        &mut self,
+        input: &Value<'_, '_>,
+    ) -> Result<ForwardAuthSource, Reported> {
         let source = self.source;
         read(input, source, self.report)
     }
 }
 
-fn read(value: &Value<'_, '_>, source: usize, report: &mut Report) -> Result<Written, Reported> {
+fn read(
+    value: &Value<'_, '_>,
+    source: usize,
+    report: &mut Report,
+) -> Result<ForwardAuthSource, Reported> {
     let mut fields = value.fields("`forward_auth`", EXAMPLE, report)?;
     let proxies = match fields.value(TRUSTED_PROXIES) {
         Some(value) => trusted_proxies(&value, report),
@@ -61,7 +68,7 @@ fn read(value: &Value<'_, '_>, source: usize, report: &mut Report) -> Result<Wri
     let (origins, descriptors) = descriptors?.into_iter().unzip();
     let mapping = Mapping { descriptors, hits: hits? };
     let auth = ForwardAuth { trusted_proxies: proxies?, mapping, deny_status: deny_status? };
-    Ok(Written { auth, source, at: value.at(), descriptors: origins })
+    Ok(ForwardAuthSource { auth, source, at: value.at(), descriptors: origins })
 }
 
 /// One network, or a list of them.
@@ -83,9 +90,12 @@ fn trusted_proxies(value: &Value<'_, '_>, report: &mut Report) -> Result<Proxies
     read.into_iter().collect::<Result<_, _>>().map(Proxies::new)
 }
 
-type Placed = ((Position, String), Vec<(Box<str>, Part)>);
+type PositionedDescriptor = ((Position, String), Vec<(Box<str>, Part)>);
 
-fn descriptors(list: &Value<'_, '_>, report: &mut Report) -> Result<Vec<Placed>, Reported> {
+fn descriptors(
+    list: &Value<'_, '_>,
+    report: &mut Report,
+) -> Result<Vec<PositionedDescriptor>, Reported> {
     if !list.is_list() {
         let got = list.node.described();
         let message = format!("must be a list, got {got}; write it like `[{ENTRY_EXAMPLE}]`");
@@ -104,7 +114,7 @@ fn descriptors(list: &Value<'_, '_>, report: &mut Report) -> Result<Vec<Placed>,
 }
 
 /// The entries of a descriptor, in their order.
-fn descriptor(item: &Value<'_, '_>, report: &mut Report) -> Result<Placed, Reported> {
+fn descriptor(item: &Value<'_, '_>, report: &mut Report) -> Result<PositionedDescriptor, Reported> {
     let mut fields = item.fields("a descriptor", ENTRY_EXAMPLE, report)?;
     let mut entries = Vec::new();
     let mut read = Ok(());
@@ -167,9 +177,9 @@ fn part(text: &str) -> Result<Part, UnitError> {
         }
         Err(PartError::BadName { word, name }) => {
             let (name, example) = (quoted(&name), example(word));
-            let what = if word == "query" { "parameter" } else { word };
+            let noun = if word == "query" { "parameter" } else { word };
             format!(
-                "no {what} can have the name {name}, got {got}; write it like `{word} {example}`"
+                "no {noun} can have the name {name}, got {got}; write it like `{word} {example}`"
             )
         }
         Err(PartError::NoText { word: "or" }) => {

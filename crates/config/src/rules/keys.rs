@@ -122,16 +122,16 @@ pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
     if let Some((_, advice)) = ADVICE.iter().find(|(known, _)| *known == lowered) {
         return (*advice).to_owned();
     }
-    let here: Vec<&str> = names(|key| key.belongs(level, form));
+    let valid: Vec<&str> = names(|key| key.belongs(level, form));
     let known = SYNONYMS
         .iter()
         .find(|(warn_or_refuse, _)| *warn_or_refuse == lowered)
         .map(|(_, meant)| *meant);
     let meant = known
-        .or_else(|| suggest::nearest(word, here.iter().copied()))
+        .or_else(|| suggest::nearest(word, valid.iter().copied()))
         .or_else(|| suggest::nearest(word, names(|key| key.belongs(level, Form::Native))))
         .or_else(|| suggest::nearest(word, names(|_| true)));
-    let all = format!("the keys here are {}", suggest::all_of(&here));
+    let all = format!("the keys here are {}", suggest::all_of(&valid));
     let Some(key) = meant.and_then(Key::of) else { return all };
     let (meant, home) = (key.name(), key.home());
     let hint = if key.belongs(level, Form::Native) {
@@ -140,7 +140,7 @@ pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
         format!("did you mean `{meant}` of {home}?")
     };
     // Where there are many, the nearest is enough.
-    if here.len() <= FEW_KEYS { format!("{hint} {all}") } else { hint }
+    if valid.len() <= FEW_KEYS { format!("{hint} {all}") } else { hint }
 }
 
 const FEW_KEYS: usize = 6;

@@ -7,7 +7,7 @@ use sluicegate_rules::mapping::Part;
 
 use super::descriptor::Origin;
 use super::domains::DomainSource;
-use super::file::Entry;
+use super::file::PositionedEntry;
 use super::glob::covers;
 use crate::problem::{Report, quoted};
 use crate::suggest;
@@ -37,8 +37,8 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
 const WORK_MAX: usize = 5_000_000;
 
 struct Lists<'a, 'r> {
-    deny: HashMap<&'a str, Vec<&'a Entry>>,
-    allow: HashMap<&'a str, Vec<&'a Entry>>,
+    deny: HashMap<&'a str, Vec<&'a PositionedEntry>>,
+    allow: HashMap<&'a str, Vec<&'a PositionedEntry>>,
     reports: &'r mut [Report],
     work_left: usize,
 }
@@ -50,7 +50,7 @@ impl<'a, 'r> Lists<'a, 'r> {
     }
 
     /// Entries of `allow` that `deny` covers.
-    fn allowed(&mut self, allow: &'a [Entry]) {
+    fn allowed(&mut self, allow: &'a [PositionedEntry]) {
         for entry in allow {
             let denied = self.deny.get(&*entry.listed.key).into_iter().flatten();
             let mut denied = denied.take(self.work_left);
@@ -77,8 +77,9 @@ impl<'a, 'r> Lists<'a, 'r> {
                 listed(&self.deny, node, self.work_left),
                 listed(&self.allow, node, self.work_left),
             );
-            let compared =
-                |lists: &HashMap<&str, Vec<&Entry>>| lists.get(&*node.key).map_or(0, Vec::len);
+            let compared = |lists: &HashMap<&str, Vec<&PositionedEntry>>| {
+                lists.get(&*node.key).map_or(0, Vec::len)
+            };
             let work = compared(&self.deny).saturating_add(compared(&self.allow));
             self.work_left = self.work_left.saturating_sub(work);
             let message = match (denied, allowed) {
@@ -109,7 +110,7 @@ impl<'a, 'r> Lists<'a, 'r> {
         }
     }
 
-    fn location_of(&self, entry: &Entry, source: usize) -> String {
+    fn location_of(&self, entry: &PositionedEntry, source: usize) -> String {
         let (path, line) = (&entry.path, entry.at.line);
         match self.reports.get(entry.source) {
             Some(report) if entry.source != source => {
@@ -120,8 +121,8 @@ impl<'a, 'r> Lists<'a, 'r> {
     }
 }
 
-fn by_key(entries: &[Entry]) -> HashMap<&str, Vec<&Entry>> {
-    let mut lists: HashMap<&str, Vec<&Entry>> = HashMap::new();
+fn by_key(entries: &[PositionedEntry]) -> HashMap<&str, Vec<&PositionedEntry>> {
+    let mut lists: HashMap<&str, Vec<&PositionedEntry>> = HashMap::new();
     for entry in entries {
         lists.entry(&entry.listed.key).or_default().push(entry);
     }
@@ -130,11 +131,11 @@ fn by_key(entries: &[Entry]) -> HashMap<&str, Vec<&Entry>> {
 
 /// The entry that covers a node.
 fn listed<'a>(
-    lists: &HashMap<&str, Vec<&'a Entry>>,
+    lists: &HashMap<&str, Vec<&'a PositionedEntry>>,
     node: &DescriptorConfig,
-    most: usize,
-) -> Option<&'a Entry> {
-    let mut entries = lists.get(&*node.key)?.iter().take(most);
+    limit: usize,
+) -> Option<&'a PositionedEntry> {
+    let mut entries = lists.get(&*node.key)?.iter().take(limit);
     entries.find(|entry| covers(&entry.listed.value, &node.value)).copied()
 }
 
@@ -196,12 +197,12 @@ fn no_such_key(key: &str, origin: usize, keys: &BTreeSet<&str>) -> String {
     let got = quoted(key);
     let hint = suggest::hint(key, keys.iter().copied());
     let shown: Vec<&str> = keys.iter().copied().take(KEYS_SHOWN).collect();
-    let there = match (origin, shown.as_slice()) {
+    let continuation = match (origin, shown.as_slice()) {
         (_, []) => "leave it out, no rule goes on here".to_owned(),
         (0, shown) => format!("rules begin with {}", suggest::one_of(shown)),
         (_, shown) => format!("there rules go on with {}", suggest::one_of(shown)),
     };
-    format!("has no effect, no rule is for {got} here; {hint}{there}")
+    format!("has no effect, no rule is for {got} here; {hint}{continuation}")
 }
 
 fn goes_on(key: &str, found: &[&DescriptorConfig]) -> String {

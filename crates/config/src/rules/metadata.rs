@@ -46,8 +46,8 @@ impl Reader<'_> {
             let below = input.field(pair);
             let value = match self.data(&below) {
                 Ok(value) => value,
-                Err(told) => {
-                    read = Err(told);
+                Err(reported) => {
+                    read = Err(reported);
                     continue;
                 }
             };
@@ -97,7 +97,7 @@ impl Reader<'_> {
                 for item in input.items() {
                     match self.data(&item) {
                         Ok(value) => list.push(value),
-                        Err(told) => read = Err(told),
+                        Err(reported) => read = Err(reported),
                     }
                 }
                 read.map(|()| Metadata::List(list))

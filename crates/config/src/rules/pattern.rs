@@ -30,7 +30,7 @@ impl Reader<'_> {
             match text {
                 Ok("") => {}
                 Ok(text) => read.push((pair, Ok(Pattern::Text(text.to_owned())))),
-                Err(told) => read.push((pair, Err(told))),
+                Err(reported) => read.push((pair, Err(reported))),
             }
         }
         if let Some(pair) = found.get(Key::Regex) {
@@ -76,7 +76,7 @@ impl Reader<'_> {
         for item in input.items() {
             match self.network(&item, "10.0.0.0/8") {
                 Ok(network) => networks.push(network),
-                Err(told) => read = Err(told),
+                Err(reported) => read = Err(reported),
             }
         }
         if items.is_empty() {
@@ -168,11 +168,11 @@ pub(crate) const V4: Field<u8> =
 pub(crate) const V6: Field<u8> =
     Field { name: "v6", example: "64", read: |text| bits(text, V6_MAX) };
 
-fn bits(text: &str, most: u8) -> Result<u8, UnitError> {
+fn bits(text: &str, max: u8) -> Result<u8, UnitError> {
     let number = units::whole(text.strip_prefix('/').unwrap_or(text))?;
-    u8::try_from(number).ok().filter(|number| *number <= most).ok_or_else(|| {
+    u8::try_from(number).ok().filter(|number| *number <= max).ok_or_else(|| {
         let got = quoted(text);
-        UnitError::new(format!("must be from `0` to `{most}` bits, got {got}; write a smaller one"))
+        UnitError::new(format!("must be from `0` to `{max}` bits, got {got}; write a smaller one"))
     })
 }
 

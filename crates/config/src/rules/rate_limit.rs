@@ -20,7 +20,7 @@ pub(super) struct RateLimit<'t> {
 
 /// A `rate_limit` as it is written, field by field; where each stands is for messages.
 #[derive(Default)]
-struct Written<'t> {
+struct RateLimitFields<'t> {
     unit: Option<&'t Pair>,
     unit_text: &'t str,
     requests: Option<&'t Pair>,
@@ -29,8 +29,8 @@ struct Written<'t> {
     name: &'t str,
     replaces: Vec<(&'t str, Position)>,
     /// Whether something in it is wrong, and whether the unit is.
-    told: bool,
-    unit_told: bool,
+    has_problem: bool,
+    has_unit_problem: bool,
 }
 
 impl Reader<'_> {
@@ -49,7 +49,7 @@ impl Reader<'_> {
             let input = descriptor.field(pair);
             match &pair.value.content {
                 Content::Mapping(_) => {
-                    let (_, written) = written.get_or_insert((*pair, Written::default()));
+                    let (_, written) = written.get_or_insert((*pair, RateLimitFields::default()));
                     let found = self.known(&input, Level::RateLimit);
                     self.rate_limit_fields(&input, &found, written);
                 }
@@ -70,7 +70,7 @@ impl Reader<'_> {
         read?;
         let Some((pair, mut written)) = written else { return Ok(None) };
         // An unknown key is probably the one that would be missed.
-        written.told |= self.report.count() > before;
+        written.has_problem |= self.report.count() > before;
         self.made(&descriptor.field(pair), written).map(Some)
     }
 
@@ -78,53 +78,57 @@ impl Reader<'_> {
         &mut self,
         mapping: &Value<'t, '_>,
         found: &Found<'t>,
-        written: &mut Written<'t>,
+        written: &mut RateLimitFields<'t>,
     ) {
         if let Some(pair) = found.get(Key::Unit) {
             written.unit = Some(pair);
             match self.text(&mapping.field(pair)) {
                 Ok(text) => written.unit_text = text,
-                Err(Reported) => written.unit_told = true,
+                Err(Reported) => written.has_unit_problem = true,
             }
         }
         if let Some(pair) = found.get(Key::RequestsPerUnit) {
             written.requests = Some(pair);
             match self.number(&mapping.field(pair)) {
                 Ok(number) => written.requests_per_unit = number,
-                Err(Reported) => written.told = true,
+                Err(Reported) => written.has_problem = true,
             }
         }
         if let Some(pair) = found.get(Key::Unlimited) {
             match self.truth(&mapping.field(pair)) {
                 Ok(truth) => written.unlimited = truth,
                 // Whether a unit is wanted is not known.
-                Err(Reported) => written.unit_told = true,
+                Err(Reported) => written.has_unit_problem = true,
             }
         }
         if let Some(pair) = found.get(Key::Name) {
             match self.text(&mapping.field(pair)) {
                 Ok(text) => written.name = text,
-                Err(Reported) => written.told = true,
+                Err(Reported) => written.has_problem = true,
             }
         }
         if let Some(pair) = found.get(Key::Replaces) {
-            written.replaces = self.names(&mapping.field(pair), &mut written.told);
+            written.replaces = self.names(&mapping.field(pair), &mut written.has_problem);
         }
     }
 
     /// The names in a list of `{ name }`.
-    fn names<'t>(&mut self, list: &Value<'t, '_>, told: &mut bool) -> Vec<(&'t str, Position)> {
+    fn names<'t>(
+        &mut self,
+        list: &Value<'t, '_>,
+        has_problem: &mut bool,
+    ) -> Vec<(&'t str, Position)> {
         let mut names = Vec::new();
         if !list.is_list() && !list.node.is_null() {
             let must = "`replaces` must be a list";
             let remedy = "write it like `replaces: [{ name: other }]`";
             self.mistyped(list, "[]config.yamlReplaces", must, remedy);
-            *told = true;
+            *has_problem = true;
         }
         for item in list.items() {
             match self.replaced_name(&item) {
                 Ok(name) => names.push((name, item.at())),
-                Err(Reported) => *told = true,
+                Err(Reported) => *has_problem = true,
             }
         }
         names
@@ -148,10 +152,10 @@ impl Reader<'_> {
     fn made<'t>(
         &mut self,
         input: &Value<'t, '_>,
-        written: Written<'t>,
+        written: RateLimitFields<'t>,
     ) -> Result<RateLimit<'t>, Reported> {
         let unit = unit_of(written.unit_text);
-        let limits = if written.unit_told {
+        let limits = if written.has_unit_problem {
             Err(Reported)
         } else if written.unlimited {
             self.unlimited(input, &written, unit)
@@ -169,8 +173,8 @@ impl Reader<'_> {
             self.report.add(*at, input.path, message);
             return Err(Reported);
         }
-        let Written { name, replaces, told, .. } = written;
-        if told {
+        let RateLimitFields { name, replaces, has_problem, .. } = written;
+        if has_problem {
             return Err(Reported);
         }
         Ok(RateLimit { limits: limits?, name, replaces })
@@ -179,7 +183,7 @@ impl Reader<'_> {
     fn unlimited<'t>(
         &mut self,
         input: &Value<'t, '_>,
-        written: &Written<'t>,
+        written: &RateLimitFields<'t>,
         unit: Option<Unit>,
     ) -> Result<Limits, Reported> {
         if let (Some(pair), Some(unit)) = (written.unit, unit) {
@@ -200,14 +204,14 @@ impl Reader<'_> {
     fn limited<'t>(
         &mut self,
         input: &Value<'t, '_>,
-        written: &Written<'t>,
+        written: &RateLimitFields<'t>,
         unit: Option<Unit>,
     ) -> Result<Limits, Reported> {
         let Some(unit) = unit else {
             return Err(self.no_unit(input, written));
         };
         let requests_per_unit = written.requests_per_unit;
-        if requests_per_unit == 0 && !written.told {
+        if requests_per_unit == 0 && !written.has_problem {
             let (at, wrong) = match written.requests {
                 Some(pair) => (pair.value.at, "is 0"),
                 None => (input.at(), "is missing, which is 0"),
@@ -221,7 +225,7 @@ impl Reader<'_> {
         Ok(Limits::Envoy { requests_per_unit, unit })
     }
 
-    fn no_unit<'t>(&mut self, input: &Value<'t, '_>, written: &Written<'t>) -> Reported {
+    fn no_unit<'t>(&mut self, input: &Value<'t, '_>, written: &RateLimitFields<'t>) -> Reported {
         let text = written.unit_text;
         let (name, got) = (shortened(text), quoted(text));
         let hint = unit_meant(text)

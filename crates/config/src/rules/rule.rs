@@ -316,12 +316,12 @@ impl Reader<'_> {
             return Ok(None);
         }
         let value = input;
-        let told = |_reported| Reported;
+        let reported = |_reported| Reported;
         let example = format!("{{ {}: {} }}", field.name, field.example);
-        let mut fields = value.fields(called, &example, self.report).map_err(told)?;
+        let mut fields = value.fields(called, &example, self.report).map_err(reported)?;
         let read = fields.optional(field, self.report);
-        fields.finish(self.report, |key| unknown(key, &[field.name])).map_err(told)?;
-        read.map_err(told)
+        fields.finish(self.report, |key| unknown(key, &[field.name])).map_err(reported)?;
+        read.map_err(reported)
     }
 
     /// The ids in our own form of `replaces`.
@@ -337,7 +337,7 @@ impl Reader<'_> {
         for item in list.items() {
             match self.filled(&item, EXAMPLE) {
                 Ok(id) => ids.push((id, item.at())),
-                Err(told) => read = Err(told),
+                Err(reported) => read = Err(reported),
             }
         }
         read.map(|()| ids)

@@ -24,9 +24,9 @@ use crate::rules::{KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
 /// A mapping of a level, without what it is called.
 pub(super) fn level(level: Level) -> Value {
-    let here = KEYS.iter().copied().filter(|key| key.belongs(level, Form::Native));
+    let valid = KEYS.iter().copied().filter(|key| key.belongs(level, Form::Native));
     let properties: Map<String, Value> =
-        here.map(|key| (key.name().to_owned(), property(key, level))).collect();
+        valid.map(|key| (key.name().to_owned(), property(key, level))).collect();
     let (kind, required, conditions) = match level {
         Level::Root => (json!("object"), vec![Key::Domain], vec![removed_alone()]),
         Level::Descriptor => (json!("object"), vec![Key::Entry], descriptor()),
@@ -287,14 +287,14 @@ fn mode() -> Value {
 
 fn consistency() -> Value {
     let often = "How often nodes tell each other, from 1ms to 1m; 100ms if left out.";
-    let told = "Nodes decide by themselves and tell each other.";
+    let eventual_text = "Nodes decide by themselves and tell each other.";
     let interval = setting(&SYNC, reference("duration"), often);
-    let eventual = detailed("eventual", told, SYNC.name, interval, json!("50ms"));
+    let eventual = detailed("eventual", eventual_text, SYNC.name, interval, json!("50ms"));
     let heavy = "What happens to keys that are asked for very often: nodes buy ahead for them \
                  (`leased`), or not (`strict`, if left out).";
-    let asked = "Each decision asks the store.";
+    let strict_text = "Each decision asks the store.";
     let hot = setting(&HOT_KEYS, words(&HOT_KEYS_WORDS), heavy);
-    let strict = detailed("strict", asked, HOT_KEYS.name, hot, json!("leased"));
+    let strict = detailed("strict", strict_text, HOT_KEYS.name, hot, json!("leased"));
     shown(
         "What nodes promise together: each decision asks the store (`strict`, if left out), nodes buy \
          ahead (`leased`), or they tell each other afterwards (`eventual`).",
@@ -311,9 +311,9 @@ fn consistency() -> Value {
 fn detailed(word: &str, description: &str, name: &str, field: Value, example: Value) -> Value {
     let mut detail = mapping([(name, field)]);
     extend(&mut detail, json!({ "type": ["object", "null"] }));
-    let mut way = mapping([(word, shown(description, detail, json!([{ name: example }])))]);
-    extend(&mut way, json!({ "required": [word] }));
-    way
+    let mut schema = mapping([(word, shown(description, detail, json!([{ name: example }])))]);
+    extend(&mut schema, json!({ "required": [word] }));
+    schema
 }
 
 /// A mapping with these fields and no others.

@@ -13,7 +13,7 @@ use crate::limit::algorithms::known::{
     PERMITS, QUEUE, RATE, REFILL, REFILLS, ROUNDING, ROUNDINGS, WARM_UP, ZONE,
 };
 use crate::limit::algorithms::log::{COUNT_DENIED, MIN_GAP, RATES};
-use crate::limit::algorithms::{FORMS, Form};
+use crate::limit::algorithms::{AlgorithmForm, FORMS};
 use crate::limit::{ALGORITHM, LIMITS_MAX, NAME, NAME_CHARS_MAX};
 
 /// One limit, or a list of them.
@@ -61,7 +61,7 @@ pub(super) fn algorithms() -> Map<String, Value> {
     FORMS.iter().map(|form| (form.name.to_owned(), algorithm(form))).collect()
 }
 
-fn algorithm(form: &Form) -> Value {
+fn algorithm(form: &AlgorithmForm) -> Value {
     let described = described(form.name);
     let chosen = shown(described, json!({ "const": form.name }), json!([form.name]));
     let mut properties = Map::new();

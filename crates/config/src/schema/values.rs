@@ -109,23 +109,23 @@ pub(super) fn whole(least: u64) -> Value {
 }
 
 /// A whole number behind an optional mark.
-pub(super) fn bits(least: u64, most: u64, mark: &str) -> Value {
+pub(super) fn bits(least: u64, max: u64, mark: &str) -> Value {
     json!({
         "type": ["integer", "string"],
         "minimum": least,
-        "maximum": most,
+        "maximum": max,
         "pattern": format!("^{mark}{BLANKS}{DIGITS}{BLANKS}$"),
     })
 }
 
 /// A number with at most three decimals, with the mark or without; the most is given in
 /// thousandths.
-pub(super) fn factor(most: u64, mark: &str) -> Value {
+pub(super) fn factor(max: u64, mark: &str) -> Value {
     let mark = if mark.is_empty() { String::new() } else { format!("(?:{mark}{BLANKS})?") };
     json!({
         "type": ["number", "string"],
         "minimum": 1,
-        "maximum": most.div_euclid(1_000),
+        "maximum": max.div_euclid(1_000),
         "pattern": format!("^{BLANKS}[0-9]+(?:\\.[0-9]{{1,3}})?{BLANKS}{mark}$"),
     })
 }

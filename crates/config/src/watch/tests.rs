@@ -3,9 +3,9 @@ use super::*;
 use std::fs::{create_dir, create_dir_all, remove_file, rename, write};
 
 /// A directory of its own, gone in the end.
-struct Folder(PathBuf);
+struct WatchedFolder(PathBuf);
 
-impl Folder {
+impl WatchedFolder {
     fn new(name: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("sluicegate-watch-{}-{name}", std::process::id()));
@@ -23,7 +23,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for WatchedFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -51,7 +51,7 @@ fn looks<const N: usize>(watch: &mut Watch) -> [String; N] {
 
 #[test]
 fn a_change_is_read_when_it_has_come_to_rest() {
-    let folder = Folder::new("rest");
+    let folder = WatchedFolder::new("rest");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = folder.watch();
     assert_eq!(watch.read().unwrap()[0].text, "one");
@@ -62,7 +62,7 @@ fn a_change_is_read_when_it_has_come_to_rest() {
 
 #[test]
 fn a_file_that_keeps_changing_is_left_alone() {
-    let folder = Folder::new("busy");
+    let folder = WatchedFolder::new("busy");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = folder.watch();
     watch.read().unwrap();
@@ -75,7 +75,7 @@ fn a_file_that_keeps_changing_is_left_alone() {
 
 #[test]
 fn a_touch_is_no_change() {
-    let folder = Folder::new("touch");
+    let folder = WatchedFolder::new("touch");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = folder.watch();
     watch.read().unwrap();
@@ -87,7 +87,7 @@ fn a_touch_is_no_change() {
 
 #[test]
 fn a_second_write_in_one_tick_is_seen_though_the_file_looks_the_same() {
-    let folder = Folder::new("tick");
+    let folder = WatchedFolder::new("tick");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = folder.watch();
     watch.read().unwrap();
@@ -99,7 +99,7 @@ fn a_second_write_in_one_tick_is_seen_though_the_file_looks_the_same() {
 
 #[test]
 fn files_that_come_and_go_are_changes() {
-    let folder = Folder::new("come");
+    let folder = WatchedFolder::new("come");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = folder.watch();
     watch.read().unwrap();
@@ -113,7 +113,7 @@ fn files_that_come_and_go_are_changes() {
 
 #[test]
 fn what_cannot_be_read_is_told_once_and_so_is_its_return() {
-    let folder = Folder::new("gone");
+    let folder = WatchedFolder::new("gone");
     write(folder.at("a.yaml"), "one").unwrap();
     let mut watch = Watch::new([folder.at("a.yaml")], ReadOptions::default());
     watch.read().unwrap();
@@ -131,7 +131,7 @@ fn what_cannot_be_read_is_told_once_and_so_is_its_return() {
 fn the_exchange_of_a_config_map_is_one_change() {
     use std::os::unix::fs::symlink;
 
-    let folder = Folder::new("configmap");
+    let folder = WatchedFolder::new("configmap");
     let version = |name: &str, text: &str| {
         create_dir(folder.at(name)).unwrap();
         write(folder.at(name).join("rules.yaml"), text).unwrap();
@@ -157,7 +157,7 @@ fn the_exchange_of_a_config_map_is_one_change() {
 fn the_exchange_of_the_directory_itself_is_one_change() {
     use std::os::unix::fs::symlink;
 
-    let folder = Folder::new("root");
+    let folder = WatchedFolder::new("root");
     for (name, text) in [("v1", "one"), ("v2", "two")] {
         create_dir(folder.at(name)).unwrap();
         write(folder.at(name).join("rules.yaml"), text).unwrap();

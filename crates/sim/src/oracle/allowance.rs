@@ -12,7 +12,7 @@ use crate::world::Hit;
 
 /// How long nodes take to tell a store what it has forgotten, when nothing else is wrong: a few
 /// calls.
-const TOLD_AFTER_US: u64 = 150_000;
+const SYNCED_AFTER_US: u64 = 150_000;
 
 /// What may pass beyond a limit.
 pub(super) struct Allowance {
@@ -34,7 +34,7 @@ impl Allowance {
             };
             let synced_by = synced_by(case, *at);
             let unseen = |hit: &&Hit| {
-                hit.allowed && hit.answered_us + lost_us >= *at && hit.asked_us <= synced_by
+                hit.allowed && hit.answered_us + lost_us >= *at && hit.requested_us <= synced_by
             };
             let mut beyond: u64 = case.hits.iter().filter(unseen).map(|hit| hit.cost).sum();
             // What a node has seen that is gone, nobody else may have.
@@ -45,8 +45,8 @@ impl Allowance {
             gifts.push((*at, synced_by, beyond.min(limit.capacity())));
         }
         let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
-        let most = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
-        let shares = fails.then(|| most * scenario.clocks.len() as u64);
+        let max_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
+        let shares = fails.then(|| max_cost * scenario.clocks.len() as u64);
         Self { gifts, shares }
     }
 
@@ -93,15 +93,15 @@ pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     } else {
         faults.last().map(|(at, _)| at.saturating_add(1_000_000))
     };
-    last.unwrap_or(at_us).saturating_add(TOLD_AFTER_US)
+    last.unwrap_or(at_us).saturating_add(SYNCED_AFTER_US)
 }
 
 /// Processes that were gone at this moment.
 pub(super) fn gone_before(case: &Case<'_>, at_us: u64) -> Vec<u64> {
     let mut gone = Vec::new();
     for (at, fault) in case.history.faults.iter().filter(|(at, _)| *at <= at_us) {
-        if let Fault::Crash(place) | Fault::Stop(place) = fault {
-            let was = |hit: &&Hit| hit.node == *place && hit.asked_us < *at;
+        if let Fault::Crash(index) | Fault::Stop(index) = fault {
+            let was = |hit: &&Hit| hit.node == *index && hit.requested_us < *at;
             gone.extend(case.hits.iter().filter(was).map(|hit| hit.process));
         }
     }

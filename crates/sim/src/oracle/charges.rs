@@ -26,7 +26,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
         .filter(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
         .map(|(at, _)| (*at, synced_by(case, *at)))
         .collect();
-    let is_told = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
+    let is_synced = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
     let is_wrong = |look: &&Look| {
         // What was bought before the store was told is beyond too, and may still be held.
         let has_forgotten = untold.iter().any(|(from, _)| *from <= look.at_us);
@@ -37,7 +37,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
     };
     let looks = case.history.looks.iter().filter(|look| {
         (look.rule, look.identity, look.limit) == (first.rule, first.identity, limit)
-            && is_told(look.at_us)
+            && is_synced(look.at_us)
     });
     looks.into_iter().find(is_wrong).map(|look| {
         format!(

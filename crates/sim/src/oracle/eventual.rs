@@ -24,7 +24,7 @@ struct Window<'a> {
     forgot: Vec<Forgot>,
     admitted: Vec<Hit>,
     /// When the store was first told of each.
-    told_us: Vec<u64>,
+    synced_us: Vec<u64>,
 }
 
 /// What a store has forgotten: what was written from a moment to another, until it was told again
@@ -32,7 +32,7 @@ struct Window<'a> {
 struct Forgot {
     since_us: u64,
     at_us: u64,
-    told_us: u64,
+    synced_us: u64,
     gone: Vec<u64>,
 }
 
@@ -55,8 +55,8 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         _ => None,
     });
     let forgot = forgot.map(|(since_us, at_us)| {
-        let told_us = synced_by(case, at_us) + sync_ms * 1_000;
-        Forgot { since_us, at_us, told_us, gone: gone_before(case, told_us) }
+        let synced_us = synced_by(case, at_us) + sync_ms * 1_000;
+        Forgot { since_us, at_us, synced_us, gone: gone_before(case, synced_us) }
     });
     let mut window = Window {
         count,
@@ -66,9 +66,9 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         syncs: case.history.syncs.iter().filter(is_its).collect(),
         forgot: forgot.collect(),
         admitted: case.admitted(),
-        told_us: Vec::new(),
+        synced_us: Vec::new(),
     };
-    window.told_us = window.admitted.iter().map(|hit| window.first_synced(hit)).collect();
+    window.synced_us = window.admitted.iter().map(|hit| window.first_synced(hit)).collect();
     // A node that cannot ask and admits its share knows nothing of others.
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
@@ -94,12 +94,12 @@ impl Window<'_> {
     fn is_too_many(&self, index: usize, hit: &Hit) -> Option<String> {
         let window = self.of(hit)?;
         // What arrives in the same millisecond may be read after it.
-        let heard = self.received(hit, hit.asked_us - 1_000).map_or(0, |sync| sync.done_us);
+        let received = self.received(hit, hit.requested_us - 1_000).map_or(0, |sync| sync.done_us);
         let knew = |at: usize, other: &Hit| {
-            let is_told = self.told_us[at] <= heard;
+            let is_synced = self.synced_us[at] <= received;
             other.process == hit.process
-                || is_told
-                    && (self.forgot.is_empty() || self.was_synced(other, heard, hit.answered_us))
+                || is_synced
+                    && (self.forgot.is_empty() || self.was_synced(other, received, hit.answered_us))
         };
         // What was answered before the last window but one does not matter.
         let from = hit.answered_us.saturating_sub(2 * self.per_us + self.edge_us);
@@ -130,10 +130,10 @@ impl Window<'_> {
             return None;
         }
         // If it had to ask first, it knows that.
-        let heard = self.received(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
-        (heard + apart_us < hit.answered_us).then(|| {
+        let received = self.received(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
+        (received + apart_us < hit.answered_us).then(|| {
             let at = hit.answered_us;
-            format!("a hit passed at {at}, when its node knew how things stood at {heard}")
+            format!("a hit passed at {at}, when its node knew how things stood at {received}")
         })
     }
 
@@ -142,7 +142,7 @@ impl Window<'_> {
     fn is_beyond(&self, index: usize, hit: &Hit, bound_us: u64) -> Option<String> {
         let window = self.of(hit).filter(|_| !self.slides)?;
         let counts = |other: &&Hit| {
-            let is_old = other.answered_us + bound_us < hit.asked_us;
+            let is_old = other.answered_us + bound_us < hit.requested_us;
             self.of(other) == Some(window) && (is_old || other.process == hit.process)
         };
         let sum: u64 = self.admitted[..=index].iter().filter(counts).map(|hit| hit.cost).sum();
@@ -154,22 +154,22 @@ impl Window<'_> {
 
     /// In which window a hit was for certain.
     fn of(&self, hit: &Hit) -> Option<u64> {
-        let (from, to) = (hit.asked_us - self.edge_us, hit.answered_us + self.edge_us);
+        let (from, to) = (hit.requested_us - self.edge_us, hit.answered_us + self.edge_us);
         (from / self.per_us == to / self.per_us).then_some(to / self.per_us)
     }
 
     /// The last call that the hit's node had heard the answer of at a moment.
     fn received(&self, hit: &Hit, by_us: u64) -> Option<&Synced> {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
-        let heard = its.filter(|sync| sync.heard_us.is_some_and(|at| at <= by_us));
-        heard.max_by_key(|sync| sync.done_us).copied()
+        let received = its.filter(|sync| sync.received_us.is_some_and(|at| at <= by_us));
+        received.max_by_key(|sync| sync.done_us).copied()
     }
 
     /// When the store was first told of a hit.
     fn first_synced(&self, hit: &Hit) -> u64 {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
-        let told = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
-        told.min().unwrap_or(u64::MAX)
+        let synced = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
+        synced.min().unwrap_or(u64::MAX)
     }
 
     /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
@@ -188,6 +188,6 @@ impl Forgot {
     /// when it was last asked.
     fn has(&self, sync: &Synced, by_us: u64, now_us: u64) -> bool {
         let was_lost = (self.since_us..self.at_us).contains(&sync.done_us) && self.at_us <= now_us;
-        was_lost && (by_us < self.told_us || self.gone.contains(&sync.process))
+        was_lost && (by_us < self.synced_us || self.gone.contains(&sync.process))
     }
 }

@@ -15,23 +15,23 @@ pub(super) fn bucket(
 ) -> Option<String> {
     let mut worst: Option<(u64, String)> = None;
     for first in admitted {
-        let from = first.asked_us;
+        let from = first.requested_us;
         let mut sum = 0;
-        for hit in admitted.iter().filter(|hit| hit.asked_us >= from) {
+        for hit in admitted.iter().filter(|hit| hit.requested_us >= from) {
             sum += hit.cost;
             let span = hit.answered_us - from;
             let max = burst + rate * span / 1_000_000 + allowance.between(from, hit.answered_us);
             if sum > max && worst.as_ref().is_none_or(|(by, _)| sum - max > *by) {
-                let what = format!(
+                let description = format!(
                     "{sum} passed within {} ms up to {}, where a bucket of {burst} and {rate}/s has {max}",
                     span / 1_000,
                     hit.answered_us
                 );
-                worst = Some((sum - max, what));
+                worst = Some((sum - max, description));
             }
         }
     }
-    worst.map(|(_, what)| what)
+    worst.map(|(_, description)| description)
 }
 
 /// Fixed window: some assignment of hits to the windows that they may have been decided in fits all
@@ -43,20 +43,20 @@ pub(super) fn fixed(
     allowance: &Allowance,
 ) -> Option<String> {
     let (first, last) = (
-        admitted.iter().map(|hit| hit.asked_us / per_us).min()?,
+        admitted.iter().map(|hit| hit.requested_us / per_us).min()?,
         admitted.iter().map(|hit| hit.answered_us / per_us).max()?,
     );
     // Hits not yet assigned, by their last possible window.
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
     for window in first..=last {
-        for hit in admitted.iter().filter(|hit| hit.asked_us / per_us == window) {
+        for hit in admitted.iter().filter(|hit| hit.requested_us / per_us == window) {
             *open.entry(hit.answered_us / per_us).or_default() += hit.cost;
         }
         let (from, to) = (window * per_us, (window + 1) * per_us - 1);
         let mut room = count + allowance.between(from, to);
         for (_, cost) in open.range_mut(window..) {
-            let placed = room.min(*cost);
-            (room, *cost) = (room - placed, *cost - placed);
+            let fitting = room.min(*cost);
+            (room, *cost) = (room - fitting, *cost - fitting);
         }
         let left = open.remove(&window).unwrap_or(0);
         if left > 0 {
@@ -82,7 +82,7 @@ pub(super) fn sliding(
         let window = hit.answered_us / per_us;
         let (from, at) = (window * per_us, hit.answered_us);
         let sum = |from: u64, to: u64| -> u64 {
-            let within = |hit: &&Hit| hit.asked_us >= from && hit.answered_us <= to;
+            let within = |hit: &&Hit| hit.requested_us >= from && hit.answered_us <= to;
             admitted.iter().filter(within).map(|hit| hit.cost).sum()
         };
         let current = sum(from, at);
@@ -90,7 +90,7 @@ pub(super) fn sliding(
         // Weighted by the latest moment of the decision.
         let weighed = before * (from + per_us - at) / per_us;
         let max = count + allowance.between(from.saturating_sub(per_us), at);
-        if current > 0 && hit.asked_us >= from && current + weighed > max {
+        if current > 0 && hit.requested_us >= from && current + weighed > max {
             return Some(format!(
                 "{current} passed in the window that began at {from} until {at}, and {before} in the one before, which weigh {weighed}: more than {max}"
             ));

@@ -28,7 +28,7 @@ pub struct Violation {
     /// Rule and identity, or the store.
     pub subject: String,
     /// What happened.
-    pub what: String,
+    pub description: String,
 }
 
 /// The hits of one identity of one rule.
@@ -44,7 +44,8 @@ struct Case<'a> {
 #[must_use]
 pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let everywhere = |what: String| Violation { subject: "the store".to_owned(), what };
+    let everywhere =
+        |description: String| Violation { subject: "the store".to_owned(), description };
     violations.extend(history.errors.iter().take(1).map(|error| everywhere(error.clone())));
     if history.disagreements > 0 {
         violations.push(everywhere("script and core disagree".to_owned()));
@@ -54,9 +55,9 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
             let is_its = |hit: &&Hit| hit.rule == rule && hit.identity == identity;
             let hits = history.hits.iter().filter(is_its).copied().collect();
             let case = Case { scenario, history, plan, hits };
-            violations.extend(case.judge().into_iter().map(|what| {
+            violations.extend(case.judge().into_iter().map(|description| {
                 let level = plan.level;
-                Violation { subject: format!("rule{rule} who{identity} ({level:?})"), what }
+                Violation { subject: format!("rule{rule} who{identity} ({level:?})"), description }
             }));
         }
     }
@@ -106,6 +107,6 @@ impl Case<'_> {
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.subject, self.what)
+        write!(f, "{}: {}", self.subject, self.description)
     }
 }

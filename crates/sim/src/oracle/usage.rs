@@ -57,22 +57,23 @@ fn lost_for_good(case: &Case<'_>) -> u64 {
 
 /// Of what is asked from a moment on.
 fn too_little(case: &Case<'_>, from_us: u64, (hundredths, missing): (u64, u64)) -> Option<String> {
-    let later = case.hits.iter().filter(|hit| hit.asked_us >= from_us);
+    let later = case.hits.iter().filter(|hit| hit.requested_us >= from_us);
     let passed: u64 = later.filter(|hit| hit.allowed).map(|hit| hit.cost).sum();
     let might = on_one_node(case, from_us)?;
-    let most_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
-    let least = (might * hundredths / 100).saturating_sub(missing + 2 * most_cost);
+    let max_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
+    let least = (might * hundredths / 100).saturating_sub(missing + 2 * max_cost);
     (passed < least)
         .then(|| format!("only {passed} of {might} passed that might, from {from_us} on"))
 }
 
 /// What passes if one node is asked for all of it, after what passed before.
 fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
-    let counts = |hit: &&Hit| hit.allowed || hit.asked_us >= from_us;
+    let counts = |hit: &&Hit| hit.allowed || hit.requested_us >= from_us;
     let mut hits: Vec<Hit> = case.hits.iter().filter(counts).copied().collect();
     // What passed before did so at the latest when it was answered: it may be of a later window
     // than it was asked in.
-    let at = |hit: &Hit| if hit.asked_us < from_us { hit.answered_us } else { hit.asked_us };
+    let at =
+        |hit: &Hit| if hit.requested_us < from_us { hit.answered_us } else { hit.requested_us };
     hits.sort_by_key(at);
     let clock = ManualClock::new();
     let rules = rules_of(&case.scenario.yaml(false)).ok()?;
@@ -84,7 +85,7 @@ fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: hit.cost };
-        if engine.check(&request).allowed && hit.asked_us >= from_us {
+        if engine.check(&request).allowed && hit.requested_us >= from_us {
             passed += hit.cost;
         }
     }

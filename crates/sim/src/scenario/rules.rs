@@ -83,8 +83,8 @@ impl RulePlan {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
                 let rate = per_second(rng).max(10);
                 // Now and then hardly more than one hit costs.
-                let most = if rng.permille(250) { 6 } else { rate.max(30) };
-                let burst = rng.within(3, most);
+                let max = if rng.permille(250) { 6 } else { rate.max(30) };
+                let burst = rng.within(3, max);
                 limits.push(LimitPlan::Bucket { rate, burst });
                 if rng.permille(300) {
                     let (count, per_ms) = (rate, 1_000);
@@ -178,7 +178,7 @@ impl LimitPlan {
     }
 
     fn yaml(self, no: usize) -> String {
-        let what = match self {
+        let settings = match self {
             Self::Bucket { rate, burst } => {
                 format!("algorithm: token_bucket, rate: {rate}/s, burst: {burst}")
             }
@@ -189,6 +189,6 @@ impl LimitPlan {
                 format!("algorithm: sliding_window, rate: {count} per {per_ms}ms")
             }
         };
-        format!("      - {{ name: limit{no}, {what} }}\n")
+        format!("      - {{ name: limit{no}, {settings} }}\n")
     }
 }

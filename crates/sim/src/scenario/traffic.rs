@@ -58,8 +58,8 @@ pub(super) fn streams(rng: &mut SimRng, rules: &[RulePlan], nodes: usize) -> Vec
             };
             let wanted = (rule.per_second() * tenths / 10).max(2);
             let capacity = rule.limits.iter().map(|limit| limit.capacity()).min().unwrap_or(1);
-            let most = if rng.permille(300) { capacity.min(4) } else { 1 };
-            let cost = rng.within(1, most);
+            let max = if rng.permille(300) { capacity.min(4) } else { 1 };
+            let cost = rng.within(1, max);
             let is_even = rng.permille(500);
             let of_all = rng.within(0, 9);
             let is_alike = rng.permille(500);
@@ -92,30 +92,30 @@ impl Stream {
     #[must_use]
     pub fn arrivals(&self, rng: &mut SimRng, length_ms: u64) -> Vec<Arrival> {
         let Self { node, rule, identity, cost, pattern } = *self;
-        let mut asks = Vec::new();
-        let mut ask = |at_us: u64| {
-            asks.push(Arrival { at_ms: at_us / 1_000, node, rule, identity, cost });
+        let mut arrivals = Vec::new();
+        let mut arrive = |at_us: u64| {
+            arrivals.push(Arrival { at_ms: at_us / 1_000, node, rule, identity, cost });
         };
         let end = length_ms * 1_000;
         let mut at = rng.within(0, 20_000);
         while at < end {
             match pattern {
                 Pattern::Steady(rate) => {
-                    ask(at);
+                    arrive(at);
                     at += rng.within(0, 2_000_000 / rate);
                 }
                 Pattern::Bursts(size, every_ms) => {
-                    (0..size).for_each(|_| ask(at));
+                    (0..size).for_each(|_| arrive(at));
                     at += every_ms * 1_000;
                 }
                 Pattern::Phases(rate, on_ms, off_ms) => {
                     if at / 1_000 % (on_ms + off_ms) < on_ms {
-                        ask(at);
+                        arrive(at);
                     }
                     at += rng.within(0, 2_000_000 / rate);
                 }
             }
         }
-        asks
+        arrivals
     }
 }

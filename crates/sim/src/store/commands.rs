@@ -57,8 +57,8 @@ pub(super) fn run(keys: &mut Keyspace, words: &[Vec<u8>]) -> CommandResult {
     }
 }
 
-fn unknown(what: &str) -> CommandResult {
-    Err(format!("ERR the simulated store does not know `{what}`: add it to store/commands.rs"))
+fn unknown(command: &str) -> CommandResult {
+    Err(format!("ERR the simulated store does not know `{command}`: add it to store/commands.rs"))
 }
 
 fn set(keys: &mut Keyspace, args: &[Vec<u8>]) -> CommandResult {
@@ -66,7 +66,7 @@ fn set(keys: &mut Keyspace, args: &[Vec<u8>]) -> CommandResult {
     let item = Item::Text(value.clone());
     match options {
         [] => keys.put(key, item),
-        [keep] if keep.eq_ignore_ascii_case(b"KEEPTTL") => keys.change(key, item),
+        [option] if option.eq_ignore_ascii_case(b"KEEPTTL") => keys.change(key, item),
         [px, ms] if px.eq_ignore_ascii_case(b"PX") => {
             let ms = u64::try_from(number(Some(ms))?).ok().filter(|ms| *ms > 0);
             keys.put(key, item);
@@ -99,7 +99,7 @@ fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Comman
         fields.iter().position(|(known, _)| known == name)
     };
     let value = |name: &Vec<u8>| {
-        find(&fields, name).map_or(Reply::Nil, |place| Reply::Bulk(fields[place].1.clone()))
+        find(&fields, name).map_or(Reply::Nil, |index| Reply::Bulk(fields[index].1.clone()))
     };
     match (name, args) {
         ("HGET", [field]) => Ok(value(field)),
@@ -117,7 +117,7 @@ fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Comman
             let mut came = 0;
             for [name, value] in pairs.as_chunks::<2>().0 {
                 match find(&fields, name) {
-                    Some(place) => fields[place].1.clone_from(value),
+                    Some(index) => fields[index].1.clone_from(value),
                     None => {
                         came += 1;
                         fields.push((name.clone(), value.clone()));
@@ -129,12 +129,12 @@ fn hash(keys: &mut Keyspace, name: &str, key: &[u8], args: &[Vec<u8>]) -> Comman
         }
         ("HINCRBY", [field, by]) => {
             let by = number(Some(by))?;
-            let place = find(&fields, field);
-            let was = place.map_or(Ok(0), |place| number(Some(&fields[place].1)))?;
+            let index = find(&fields, field);
+            let was = index.map_or(Ok(0), |index| number(Some(&fields[index].1)))?;
             let is = was.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
             let text = is.to_string().into_bytes();
-            match place {
-                Some(place) => fields[place].1 = text,
+            match index {
+                Some(index) => fields[index].1 = text,
                 None => fields.push((field.clone(), text)),
             }
             keys.change(key, Item::Hash(fields));
@@ -219,12 +219,12 @@ fn range(members: &[(f64, Vec<u8>)], from: &[u8], to: &[u8], options: &[Vec<u8>]
         let (from, to) = (Edge::read(from)?, Edge::read(to)?);
         members.iter().filter(|(score, _)| from.is_below(*score) && to.is_above(*score)).collect()
     } else {
-        let place = |text: &[u8]| {
-            let place = number(Some(&text.to_vec()))?;
+        let index = |text: &[u8]| {
+            let index = number(Some(&text.to_vec()))?;
             let length = i64::try_from(members.len()).unwrap_or(i64::MAX);
-            Ok::<i64, String>(if place < 0 { place + length } else { place })
+            Ok::<i64, String>(if index < 0 { index + length } else { index })
         };
-        let (from, to) = (place(from)?.max(0), place(to)?);
+        let (from, to) = (index(from)?.max(0), index(to)?);
         (0i64..)
             .zip(members)
             .filter(|(at, _)| (from..=to).contains(at))

@@ -178,8 +178,8 @@ fn of_table(table: &Table) -> mlua::Result<Value> {
         return Ok(Value::Okay);
     }
     let mut values = Vec::new();
-    for place in 1.. {
-        match table.raw_get::<LuaValue>(place)? {
+    for index in 1.. {
+        match table.raw_get::<LuaValue>(index)? {
             LuaValue::Nil => break,
             value => values.push(of_lua(value)?),
         }

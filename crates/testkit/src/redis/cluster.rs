@@ -179,8 +179,9 @@ impl Cluster {
         let calm = || self.is_calm()?.then_some(());
         wait::until_or("all nodes say that all is well", calm, || {
             let views = self.nodes.iter().map(|node| (node, node.look(&["CLUSTER", "NODES"])));
-            let told = |reply: Option<Reply>| reply.map_or("is down".to_owned(), |r| r.to_string());
-            views.map(|(node, reply)| format!("{node:?}:\n{}\n", told(reply))).collect()
+            let describe =
+                |reply: Option<Reply>| reply.map_or("is down".to_owned(), |r| r.to_string());
+            views.map(|(node, reply)| format!("{node:?}:\n{}\n", describe(reply))).collect()
         });
     }
 
@@ -210,14 +211,17 @@ impl Cluster {
         let slots: Vec<String> = (0..SLOTS).map(|slot| slot.to_string()).collect();
         let share = slots.len().div_ceil(MASTERS);
         for (index, node) in self.nodes.iter().enumerate() {
-            told(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
+            expect_ok(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             if let Some(slots) = slots.chunks(share).nth(index) {
                 let slots = slots.iter().map(String::as_str);
-                told(node, &["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect::<Vec<_>>());
+                expect_ok(
+                    node,
+                    &["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect::<Vec<_>>(),
+                );
             }
             let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
             if index > 0 {
-                told(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+                expect_ok(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
             }
         }
         let count = self.nodes.len().to_string();
@@ -246,7 +250,7 @@ impl Cluster {
 }
 
 /// Gives an order that must not be refused.
-pub(super) fn told(node: &Single, command: &[&str]) {
+pub(super) fn expect_ok(node: &Single, command: &[&str]) {
     let reply = node.ask(command);
     let order = command[..command.len().min(4)].join(" ");
     assert!(!matches!(reply, Reply::Error(_)), "{node:?} does not `{order}`: {reply}");

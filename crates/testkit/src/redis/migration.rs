@@ -1,6 +1,6 @@
 //! A slot on its way from one master to another, step by step.
 
-use super::cluster::{Cluster, id, told};
+use super::cluster::{Cluster, expect_ok, id};
 use super::options::KEEPER;
 use super::single::Single;
 use crate::wait;
@@ -21,8 +21,8 @@ impl<'a> Migration<'a> {
         assert_ne!(from.port(), to.port(), "slot {slot} is there already");
         let number = slot.to_string();
         // In this order: nobody is sent to a node that does not expect him.
-        told(to, &["CLUSTER", "SETSLOT", &number, "IMPORTING", &id(from)]);
-        told(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &id(to)]);
+        expect_ok(to, &["CLUSTER", "SETSLOT", &number, "IMPORTING", &id(from)]);
+        expect_ok(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &id(to)]);
         Self { cluster, slot, from, to }
     }
 
@@ -38,7 +38,7 @@ impl<'a> Migration<'a> {
         let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "AUTH2", user];
         command.extend([password, "KEYS"]);
         command.extend(keys.iter().map(String::as_str));
-        told(self.from, &command);
+        expect_ok(self.from, &command);
         keys.len()
     }
 
@@ -54,8 +54,8 @@ impl<'a> Migration<'a> {
         let (slot, id, to) = (self.slot.to_string(), id(self.to), self.to.port());
         let order = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
         // The new master first: if all ended here, the slot would have one.
-        told(self.to, &order);
-        told(self.from, &order);
+        expect_ok(self.to, &order);
+        expect_ok(self.from, &order);
         wait::until(&format!("slot {slot} is with {to}"), || {
             let master = self.cluster.agreed_master(self.slot)?;
             (master.port() == to).then_some(())

@@ -71,8 +71,8 @@ pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&Tls
             line(&format!("tls-ca-cert-file {}", quoted(&files.ca.to_string_lossy())));
             line(&format!("tls-cert-file {}", quoted(&files.server_certificate.to_string_lossy())));
             line(&format!("tls-key-file {}", quoted(&files.server_key.to_string_lossy())));
-            let asked = if options.tls == Some(Tls::Mutual) { "yes" } else { "no" };
-            line(&format!("tls-auth-clients {asked}"));
+            let auth_clients = if options.tls == Some(Tls::Mutual) { "yes" } else { "no" };
+            line(&format!("tls-auth-clients {auth_clients}"));
         }
     }
     line(&format!("dir {}", quoted(&folder.to_string_lossy())));

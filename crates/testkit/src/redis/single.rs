@@ -224,12 +224,12 @@ fn url(options: &Options, port: u16, folder: &std::path::Path) -> String {
         return format!("unix://{}", folder.join(SOCKET).display());
     }
     let scheme = if options.tls.is_some() { "rediss" } else { "redis" };
-    let who = match (&options.password, options.users.first()) {
+    let credentials = match (&options.password, options.users.first()) {
         (Some(password), _) => format!(":{}@", escaped(password)),
         (None, Some(user)) => format!("{}:{}@", escaped(&user.name), escaped(&user.password)),
         (None, None) => String::new(),
     };
-    format!("{scheme}://{who}127.0.0.1:{port}")
+    format!("{scheme}://{credentials}127.0.0.1:{port}")
 }
 
 /// What a URL has to spell out.

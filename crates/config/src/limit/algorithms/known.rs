@@ -80,8 +80,8 @@ fn cold_factor(text: &str) -> Result<u64, UnitError> {
     if (1_000..=COLD_FACTOR_MAX).contains(&factor) {
         return Ok(factor);
     }
-    let (most, got) = (show_factor(COLD_FACTOR_MAX), quoted(text));
-    Err(UnitError::new(format!("must be from `1` to `{most}`, got {got}; leave it out for `3`")))
+    let (max, got) = (show_factor(COLD_FACTOR_MAX), quoted(text));
+    Err(UnitError::new(format!("must be from `1` to `{max}`, got {got}; leave it out for `3`")))
 }
 
 fn zone(text: &str) -> Result<String, UnitError> {

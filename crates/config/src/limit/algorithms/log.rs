@@ -9,7 +9,7 @@ use super::Allows;
 use super::known::{RATE, field};
 use crate::fields::{Field, Fields, Value};
 use crate::problem::{Report, Reported};
-use crate::quota::what_is_wrong;
+use crate::quota::requirement;
 use crate::units::{self, WrittenRate};
 
 pub(crate) const RATES: &str = "rates";
@@ -32,7 +32,7 @@ pub(super) fn sliding_log(
         return Ok(Allows::Fixed(Limit::Closed));
     };
     let log = log_of(&rates, counts_denied).map_err(|(error, remedy)| {
-        let message = format!("{}, got {}; {remedy}", what_is_wrong(&error), fields.written(RATES));
+        let message = format!("{}, got {}; {remedy}", requirement(&error), fields.written(RATES));
         fields.refuse(RATES, report, message)
     })?;
     Ok(Allows::Fixed(Limit::SlidingLog(log.with_min_gap(min_gap))))
@@ -114,7 +114,7 @@ fn rate(
         Err(error) => Err((error, "write another rate")),
     };
     checked.map_err(|(error, remedy)| {
-        let (wrong, got) = (what_is_wrong(&error), value.node.described());
+        let (wrong, got) = (requirement(&error), value.node.described());
         value.refuse(report, format!("{wrong}, got {got}; {remedy}"))
     })
 }

@@ -9,8 +9,8 @@ use std::slice::Iter;
 use proptest::prelude::*;
 
 use super::{loads, valid_by_any};
-use crate::limit::algorithms::{FORMS, Form};
-use crate::rules::keys::{Form as FileForm, KEYS};
+use crate::limit::algorithms::{AlgorithmForm, FORMS};
+use crate::rules::keys::{Form, KEYS};
 
 struct Tape<'t>(Iter<'t, u8>);
 
@@ -58,7 +58,7 @@ fn values(field: &str) -> &'static [&'static str] {
     }
 }
 
-fn limit(tape: &mut Tape<'_>, form: &Form, index: usize) -> String {
+fn limit(tape: &mut Tape<'_>, form: &AlgorithmForm, index: usize) -> String {
     let mut text = format!("{{ algorithm: {}", form.name);
     tape.maybe(
         &mut text,
@@ -128,18 +128,18 @@ fn rate_limit(tape: &mut Tape<'_>, named: bool) -> String {
 // === descriptors ===
 
 /// A key that no other descriptor of its level has.
-fn key(tape: &mut Tape<'_>, index: usize, form: FileForm) -> String {
+fn key(tape: &mut Tape<'_>, index: usize, form: Form) -> String {
     match (tape.below(6), form) {
         (3, _) => format!("{}", index + 10),
         (4, _) => format!("\"a {index}\""),
-        (5, FileForm::Native) => format!("{index}.5"),
-        (5, FileForm::Envoy) => format!("k{index}*"),
+        (5, Form::Native) => format!("{index}.5"),
+        (5, Form::Envoy) => format!("k{index}*"),
         _ => format!("k{index}"),
     }
 }
 
 fn envoy(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
-    let mut text = format!("{{ key: {}", key(tape, index, FileForm::Envoy));
+    let mut text = format!("{{ key: {}", key(tape, index, Form::Envoy));
     let glob = tape.once_in(3);
     if glob {
         text += &format!(", value: '/x{index}/*'");
@@ -159,7 +159,7 @@ fn envoy(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
 }
 
 fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
-    let mut text = format!("{{ key: {}", key(tape, index, FileForm::Native));
+    let mut text = format!("{{ key: {}", key(tape, index, Form::Native));
     let (pattern, exact) = match tape.below(7) {
         1 => (format!(", value: v{index}"), true),
         2 => (", value: 1.50".to_owned(), true),
@@ -264,11 +264,11 @@ fn forward_auth(tape: &mut Tape<'_>) -> String {
 fn file(bytes: &[u8]) -> String {
     let tape = &mut Tape(bytes.iter());
     let mut text = format!("domain: {}\n", tape.pick(&["shop", "5", "\"a b\"", "true"]));
-    let form = if tape.once_in(2) { FileForm::Envoy } else { FileForm::Native };
+    let form = if tape.once_in(2) { Form::Envoy } else { Form::Native };
     if tape.once_in(50) {
         return text + &format!("removed: {}\n", tape.pick(&["true", "yes", "On"]));
     }
-    if form == FileForm::Native {
+    if form == Form::Native {
         for list in ["allow", "deny"] {
             let entries = [
                 "[]",
@@ -280,17 +280,17 @@ fn file(bytes: &[u8]) -> String {
             }
         }
     }
-    if form == FileForm::Native && tape.once_in(3) {
+    if form == Form::Native && tape.once_in(3) {
         text += &format!("forward_auth: {}\n", forward_auth(tape));
     }
     text += "descriptors:\n";
-    if form == FileForm::Native {
+    if form == Form::Native {
         text += "- { key: first, id: first, limits: { algorithm: unlimited } }\n";
     }
     for index in 0..=tape.below(3) {
         let descriptor = match form {
-            FileForm::Envoy => envoy(tape, index, 0),
-            FileForm::Native => native(tape, index, 0),
+            Form::Envoy => envoy(tape, index, 0),
+            Form::Native => native(tape, index, 0),
         };
         text += &format!("- {descriptor}\n");
     }
