@@ -176,8 +176,8 @@ fn put_outage_bounds(page: &mut Page, redis: &Engine<RedisBackend>) {
 fn rows(redis: &Engine<RedisBackend>) -> Vec<LevelRow> {
     let rules = redis.snapshot();
     let set = rules.rules();
-    let kept = |no| (no, set.rule(no).effective_consistency());
-    let others = set.rules().map(kept).filter(|(_, level)| *level != Consistency::Strict);
+    let with_level = |no| (no, set.rule(no).effective_consistency());
+    let others = set.rules().map(with_level).filter(|(_, level)| *level != Consistency::Strict);
     let mut rows: Vec<LevelRow> = others
         .take(LISTED_MAX)
         .map(|(no, consistency)| {
@@ -187,10 +187,10 @@ fn rows(redis: &Engine<RedisBackend>) -> Vec<LevelRow> {
         .collect();
     // Rules with the same id are summed, so that no series occurs twice.
     rows.sort_by(|one, other| one.labels.cmp(&other.labels));
-    rows.dedup_by(|next, kept| {
-        let same = next.labels == kept.labels;
+    rows.dedup_by(|next, row| {
+        let same = next.labels == row.labels;
         if same {
-            add(&mut kept.level, &next.level);
+            add(&mut row.level, &next.level);
         }
         same
     });

@@ -84,10 +84,10 @@ fn rows(rules: &Snapshot<'_>) -> Vec<RuleRow> {
 /// Sums rules with the same labels, so that no series occurs twice.
 fn merge(mut rows: Vec<RuleRow>) -> Vec<RuleRow> {
     rows.sort_by(|a, b| a.labels.cmp(&b.labels));
-    rows.dedup_by(|next, kept| {
-        let same = next.labels == kept.labels;
+    rows.dedup_by(|next, row| {
+        let same = next.labels == row.labels;
         if same {
-            add(&mut kept.stats, &next.stats);
+            add(&mut row.stats, &next.stats);
         }
         same
     });

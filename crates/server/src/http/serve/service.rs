@@ -33,7 +33,7 @@ use crate::traces::Span;
 /// Memory of h2 and hyper for a stream: measured, 4.4 KiB.
 const STREAM_BYTES: usize = 5 << 10;
 /// Memory that h2 keeps for the peak number of streams of a connection.
-const STREAM_BYTES_KEPT: usize = 1_536;
+const STREAM_BYTES_RETAINED: usize = 1_536;
 /// Memory of a header beside its name and value.
 const HEADER_BYTES: usize = 64;
 
@@ -112,7 +112,7 @@ impl ConnectionService {
     }
 
     fn charge_peak(&self, streams: usize) -> bool {
-        let (mut peak_charge, bytes) = (self.peak_charge.lock(), streams * STREAM_BYTES_KEPT);
+        let (mut peak_charge, bytes) = (self.peak_charge.lock(), streams * STREAM_BYTES_RETAINED);
         let fits = match &mut *peak_charge {
             Some(charge) => charge.resize(bytes),
             charge => {

@@ -26,11 +26,11 @@ pub(super) fn whole(text: &str) -> Option<i128> {
         let zeros = usize::try_from(shift).ok().filter(|_| length <= DIGITS_MAX)?;
         digits.extend(std::iter::repeat_n('0', zeros));
     } else {
-        let kept = digits.len().checked_sub(usize::try_from(-shift).ok()?)?;
-        if digits.bytes().skip(kept).any(|digit| digit != b'0') {
+        let whole = digits.len().checked_sub(usize::try_from(-shift).ok()?)?;
+        if digits.bytes().skip(whole).any(|digit| digit != b'0') {
             return None;
         }
-        digits.truncate(kept);
+        digits.truncate(whole);
     }
     let number = i128::from(digits.parse::<u64>().ok()?);
     Some(if positive { number } else { -number })
