@@ -69,10 +69,10 @@ impl Line {
     /// Reads a line such as `{"at_us":0,"op":"hit","cost":1,"key":"a"}`.
     ///
     /// ```
-    /// use sluicegate_lab::line::{Ask, Line};
+    /// use sluicegate_lab::line::{Line, ScriptOp};
     ///
     /// let line = Line::parse(r#"{"at_us":1500000}"#).unwrap();
-    /// assert_eq!(line.op, Ask::Hit { cost: 1, id: None });
+    /// assert_eq!(line.op, ScriptOp::Hit { cost: 1, id: None });
     /// let error = Line::parse(r#"{"at_us":0,"op":"hti"}"#).unwrap_err();
     /// assert!(error.contains("did you mean `hit`?"), "{error}");
     /// ```

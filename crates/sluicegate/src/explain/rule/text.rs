@@ -325,7 +325,7 @@ pub fn counters(located: &LocatedRule<'_>) -> String {
 /// use sluicegate::estimate::Estimate;
 /// use sluicegate::explain::rule::text::memory;
 ///
-/// assert_eq!(memory(Estimate { typical: 25, most: 30 }), "25 to 30 MB");
+/// assert_eq!(memory(Estimate { typical: 25, max: 30 }), "25 to 30 MB");
 /// ```
 #[must_use]
 pub fn memory(estimate: Estimate) -> String {
