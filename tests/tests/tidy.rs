@@ -161,14 +161,24 @@ fn parts_of(name: &str) -> Vec<String> {
     parts.into_iter().map(|part| part.to_lowercase()).collect()
 }
 
-/// A line without its comment and without what is between quotes.
-fn code_of(line: &str) -> String {
-    let mut code = String::new();
-    for (index, part) in line.split("//").next().unwrap_or_default().split('"').enumerate() {
-        if index % 2 == 0 {
-            code.push_str(part);
-            code.push(' ');
+/// Source text without comments, string literals and attributes; lines stay where they are.
+fn code_of(text: &str) -> String {
+    let (mut code, mut is_string) = (String::new(), false);
+    for line in text.lines() {
+        let is_attribute = !is_string && line.trim_start().starts_with("#[");
+        let mut previous = ' ';
+        for c in line.chars() {
+            match c {
+                '"' if previous != '\\' && previous != '\'' => is_string = !is_string,
+                '/' if previous == '/' && !is_string => break,
+                _ if !is_string && !is_attribute => code.push(c),
+                _ => {}
+            }
+            previous = if c == '\\' && previous == '\\' { ' ' } else { c };
         }
+        // A string goes on in the next line only behind a backslash.
+        is_string &= line.ends_with('\\');
+        code.push('\n');
     }
     code
 }
@@ -177,8 +187,8 @@ fn code_of(line: &str) -> String {
 fn names_are_technical() {
     let mut found = Vec::new();
     for (path, text) in sources() {
-        for (index, line) in text.lines().enumerate() {
-            for name in words(&code_of(line)) {
+        for (index, line) in code_of(&text).lines().enumerate() {
+            for name in words(line) {
                 let is_banned = |part: &String| BANNED_WORDS.contains(&part.as_str());
                 if !ALLOWED_NAMES.contains(&name) && parts_of(name).iter().any(is_banned) {
                     found.push(format!("{}:{}: `{name}`", path.display(), index + 1));

@@ -1,9 +1,9 @@
 //! Decisions without the store, for steps that it did not answer: each rule's failure policy.
 //!
-//! The order of decisions is that of every request (`sluicegate::backend::Admission`): policies that
-//! admit or deny come first, then steps that are charged by themselves, then those that are charged
-//! all or nothing. What `local` admits is charged to this node's share of the quota that it last
-//! observed in the store, and reconciled with the store afterwards (`reconcile`).
+//! The order of decisions is that of every request (`sluicegate::backend::Admission`): policies
+//! that admit or deny come first, then steps that are charged by themselves, then those that are
+//! charged all or nothing. What `local` admits is charged to this node's share of the quota that it
+//! last observed in the store, and reconciled with the store afterwards (`reconcile`).
 
 use std::sync::Arc;
 
@@ -84,8 +84,8 @@ impl RedisBackend {
         Ok(())
     }
 
-    /// Applies an operation to this node's share, all or nothing: each hit costs as much as if it came
-    /// to all nodes at once.
+    /// Applies an operation to this node's share, all or nothing: each hit costs as much as if it
+    /// came to all nodes at once.
     fn apply_to_share(
         &self,
         operation: Operation,
@@ -117,8 +117,8 @@ impl RedisBackend {
         }
     }
 
-    /// A record that was observed when this node last acquired a lease lacks what its peers acquired
-    /// since. By demand that is as much as this node holds, for each of them.
+    /// A record that was observed when this node last acquired a lease lacks what its peers
+    /// acquired since. By demand that is as much as this node holds, for each of them.
     fn charge_peers_leases(&self, step: &RedisStep<'_>, now: Timestamp) {
         let held = self.leases.held(self.store.hash_of(step.counter.key));
         let peers = step.weight.whole(held).saturating_sub(held);
@@ -127,7 +127,8 @@ impl RedisBackend {
         }
     }
 
-    /// Weight of a hit on this node: the limit divided by the node's share of it, which follows demand.
+    /// Weight of a hit on this node: the limit divided by the node's share of it, which follows
+    /// demand.
     pub(super) fn weight_of(&self, rules: &Snapshot<'_>, no: RuleNo) -> Weight {
         let weight = rule_state(rules, no).weight.get_or_init(|| {
             let state = Arc::downgrade(rules.rule_state(no));

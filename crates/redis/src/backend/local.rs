@@ -6,9 +6,9 @@
 //!   strict      the store is called
 //! ```
 //!
-//! They come before the store: a denial saves the call of steps that are charged all or nothing, and
-//! an admission is undone if the store denies. Steps that are charged by themselves go to the store in
-//! any case.
+//! They come before the store: a denial saves the call of steps that are charged all or nothing,
+//! and an admission is undone if the store denies. Steps that are charged by themselves go to the
+//! store in any case.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -159,8 +159,8 @@ impl RedisBackend {
         }
     }
 
-    /// Removes the steps that this node has decided; and, where it denies, those that are charged all
-    /// or nothing.
+    /// Removes the steps that this node has decided; and, where it denies, those that are charged
+    /// all or nothing.
     pub(super) fn drop_decided(
         &self,
         operation: Operation,

@@ -1,9 +1,9 @@
 //! Redis as the backend of an engine.
 //!
 //! A request's steps go to the store in one script call, which decides them all or nothing. On a
-//! Cluster, steps whose keys are in different slots go in one call each, side by side; if one denies,
-//! the charges of the others are refunded in the background. A node that dies in between leaves such a
-//! charge: at most one request's cost passes too little, never too much.
+//! Cluster, steps whose keys are in different slots go in one call each, side by side; if one
+//! denies, the charges of the others are refunded in the background. A node that dies in between
+//! leaves such a charge: at most one request's cost passes too little, never too much.
 //!
 //! Steps of leased and eventual rules are decided on this node where possible (`local`), before the
 //! store is called. Steps that the store does not answer are decided by their rules' failure policy
@@ -121,8 +121,8 @@ impl RedisBackend {
         self.leases.list(max)
     }
 
-    /// Returns all leases, and pushes all counts. To be called before a node stops; later requests go
-    /// to the store.
+    /// Returns all leases, and pushes all counts. To be called before a node stops; later requests
+    /// go to the store.
     pub async fn close(&self) {
         tokio::join!(self.leases.close(), self.eventual.close());
     }

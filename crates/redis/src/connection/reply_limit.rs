@@ -70,11 +70,11 @@ impl ReplyMeter {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(bytes.len(), |end| end + 1);
         let room = self.header.get_mut(self.header_length..).unwrap_or_default();
-        let kept = room.len().min(taken);
-        for (to, byte) in room.iter_mut().zip(bytes.iter().take(kept)) {
+        let retained = room.len().min(taken);
+        for (to, byte) in room.iter_mut().zip(bytes.iter().take(retained)) {
             *to = *byte;
         }
-        self.header_length += kept;
+        self.header_length += retained;
         if end.is_some() {
             self.end_line();
         }

@@ -77,7 +77,7 @@ impl EnvoyCounters {
         let held = match op {
             EnvoyOp::Hit => {
                 if self.keys.stop_increment_when_over {
-                    self.keep_denying(checks, &mut charges).await?;
+                    self.retain_denying(checks, &mut charges).await?;
                 }
                 self.pipeline(&charges, &[&increment, &|charge| self.expire(charge)]).await?
             }
@@ -98,7 +98,7 @@ impl EnvoyCounters {
     }
 
     /// Charges only the denying counters, if there are any. Not atomic, as in the original.
-    async fn keep_denying(
+    async fn retain_denying(
         &self,
         checks: &[EnvoyCheck<'_>],
         charges: &mut [Charge],

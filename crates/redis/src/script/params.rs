@@ -4,8 +4,8 @@ use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::parameters::KernelKind;
 use sluicegate_core::record::Layout;
 
-/// The parameters of some limits: a kind of one byte, and whole numbers of eight bytes, lowest first,
-/// which a script unpacks in one call.
+/// The parameters of some limits: a kind of one byte, and whole numbers of eight bytes, lowest
+/// first, which a script unpacks in one call.
 #[derive(Debug)]
 pub(crate) struct ScriptParams {
     pub(crate) layout: Layout,
