@@ -88,7 +88,7 @@ fn text(rules: &LoadResult, args: &CheckArgs) -> (String, String) {
         }
         Err(problems) => {
             let files = counted(rules.sources.len(), "file");
-            // The last problem only says that there are more.
+            // The last problem only reports that there are more.
             let problems = match problems.len() > PROBLEMS_MAX {
                 true => format!("more than {}", counted(PROBLEMS_MAX, "problem")),
                 false => counted(problems.len(), "problem"),

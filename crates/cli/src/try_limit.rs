@@ -130,7 +130,7 @@ enum Ended {
     Answered,
     /// Some lines were invalid.
     WithErrors,
-    /// The reader of the answers is gone.
+    /// The reader of the output has closed it.
     Unread,
 }
 

@@ -1,9 +1,9 @@
 //! Reads a mapping: fields are taken by name, each problem is reported at its position, and the
 //! fields that were not taken are reported at the end.
 //!
-//! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] says how a
-//! field is called, what a good one looks like and how it is read. To report everything at once,
-//! take all fields before giving up on any:
+//! A [`Value`] is a node with its path; [`Value::fields`] opens a mapping. A [`Field`] defines the
+//! name, an example and the parser of a field. To report everything at once, take all fields before
+//! returning on an error:
 //!
 //! ```text
 //!   let rate = fields.required(&RATE, report);
@@ -39,7 +39,7 @@ pub(crate) enum Path<'a> {
 #[derive(Debug)]
 pub(crate) struct Field<T> {
     pub(crate) name: &'static str,
-    /// What a good value looks like.
+    /// An example of a valid value.
     pub(crate) example: &'static str,
     pub(crate) read: fn(&str) -> Result<T, UnitError>,
 }
@@ -57,7 +57,7 @@ struct FieldEntry<'a> {
     key: &'a str,
     key_at: Position,
     value: &'a Node,
-    /// Whether it was taken over from another mapping.
+    /// Whether it was merged from another mapping.
     merged: bool,
     taken: bool,
 }
@@ -71,7 +71,7 @@ enum KeyIndex<'a> {
 
 const FEW_KEYS: usize = 32;
 
-/// The one document of a text; `example` is what a good one looks like.
+/// Parses the single document of a text; `example` is a valid one.
 pub(crate) fn document(text: &str, example: &str, report: &mut Report) -> Result<Node, Reported> {
     match yaml::document(text) {
         Ok(Some(root)) if !root.is_null() => Ok(root),
@@ -116,7 +116,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         report.add(self.node.at, self.path, message)
     }
 
-    /// The text of a scalar; `example` is what a good one looks like.
+    /// The text of a scalar; `example` is a valid one.
     pub(crate) fn text(&self, example: &str, report: &mut Report) -> Result<&'t str, Reported> {
         self.scalar().ok_or_else(|| {
             let got = self.node.described();
@@ -163,7 +163,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         items.iter().enumerate().map(item)
     }
 
-    /// Opens a mapping. `subject` says what should be one, with the article.
+    /// Opens a mapping. `subject` names the expected item, with the article.
     pub(crate) fn fields(
         &self,
         subject: &str,
@@ -192,7 +192,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
             let position = index.of(key, &fields.entries);
             match position.and_then(|position| fields.entries.get_mut(position)) {
                 None => fields.entries.push(entry),
-                // What is written here counts more than what was taken over, wherever it stands.
+                // A written key overrides a merged one, regardless of order.
                 Some(first) if first.merged => *first = entry,
                 Some(_) if *merged => {}
                 Some(first) => {
@@ -213,7 +213,7 @@ impl<'a> KeyIndex<'a> {
         if keys <= FEW_KEYS { Self::Few } else { Self::Many(HashMap::with_capacity(keys)) }
     }
 
-    /// The position of an equal key; if there is none, the next position is this one's.
+    /// Returns the position of an equal key, or records the next position for this one.
     fn of(&mut self, key: &'a str, entries: &[FieldEntry<'a>]) -> Option<usize> {
         match self {
             Self::Few => entries.iter().position(|entry| entry.key == key),
@@ -231,7 +231,7 @@ impl<'a> KeyIndex<'a> {
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
-    /// The value of a field that may be there, whatever it holds.
+    /// The value of an optional field, of any type.
     pub(crate) fn value(&mut self, name: &str) -> Option<Value<'a, 'a>> {
         let entry = self.entries.iter_mut().find(|entry| entry.key == name)?;
         entry.taken = true;
@@ -239,7 +239,7 @@ impl<'a> Fields<'a> {
         Some(Value { node: entry.value, path })
     }
 
-    /// Every field in the order they were written, for a mapping whose keys are free.
+    /// All fields in source order, for a mapping with arbitrary keys.
     pub(crate) fn all(&mut self) -> Vec<(&'a str, Value<'a, 'a>)> {
         let path = self.path;
         let all = self.entries.iter_mut().map(|entry| {
@@ -268,7 +268,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that may be left out.
+    /// An optional field.
     pub(crate) fn optional<T>(
         &mut self,
         field: &Field<T>,

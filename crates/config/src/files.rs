@@ -1,9 +1,8 @@
 //! The files that rules are read from: one, or all of a directory.
 //!
-//! A directory is read as envoyproxy/ratelimit reads it: every file in it whatever it is called,
-//! and those of its directories. Kubernetes mounts a ConfigMap as links into a directory `..data`,
-//! itself a link; names that begin with a dot are left out, so each file is read once, under its
-//! plain name.
+//! A directory is read as envoyproxy/ratelimit reads it: recursively, every file regardless of its
+//! name. Kubernetes mounts a ConfigMap as links into a directory `..data`, itself a link; names
+//! that begin with a dot are skipped, so each file is read once, under its plain name.
 //!
 //! Everything is bounded, since a path may be mistyped: `/` is not a directory of rules.
 
@@ -15,19 +14,19 @@ use std::path::{Path, PathBuf};
 
 use crate::rules::Source;
 
-/// The most bytes of a file.
+/// Maximum size of a file in bytes.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::files::FILE_BYTES_MAX, 64 << 20);
 /// ```
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The most bytes of all files together.
+/// Maximum size of all files together in bytes.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::files::TOTAL_BYTES_MAX, 256 << 20);
 /// ```
 pub const TOTAL_BYTES_MAX: u64 = 256 << 20;
-/// The most files of a directory.
+/// Maximum number of files of a directory.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::files::FILES_MAX, 10_000);
@@ -87,7 +86,7 @@ pub struct FileError {
 /// ```
 ///
 /// # Errors
-/// When a file cannot be read, is not UTF-8, or there is more than anybody would write.
+/// When a file cannot be read or is not UTF-8, or a size limit is exceeded.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Vec<Source>, FileError> {
     let paths = paths(path, options)?;
     let mut total = 0_u64;
@@ -152,7 +151,7 @@ struct Walk<'a> {
     options: &'a ReadOptions,
     /// Directories that were entered, without their links: each is entered once, so loops end.
     entered: HashSet<PathBuf>,
-    /// The way to each file, by what the file is without links.
+    /// The path of each file, by its canonical path.
     files: HashMap<PathBuf, PathBuf>,
 }
 
@@ -182,7 +181,7 @@ impl<'a> Walk<'a> {
                 return Err(too_many(path));
             }
         }
-        // Sorted, so that what is read does not depend on the file system.
+        // Sorted, so that the result does not depend on the file system.
         names.sort_unstable();
         let dotted = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".");
         names.retain(|name| !(self.options.ignore_dot_files && dotted(name)));
@@ -193,18 +192,18 @@ impl<'a> Walk<'a> {
     }
 
     fn entry(&mut self, path: &Path, depth: usize) -> Result<(), FileError> {
-        // Follows links: a link that leads nowhere is a mistake that should be seen.
+        // Follows links: a broken link is an error that should be reported.
         let metadata = fs::metadata(path).map_err(|cause| FileError::io(path, cause))?;
         if metadata.is_dir() {
             return self.directory(path, depth.saturating_add(1));
         }
-        // A pipe or a socket would block whoever reads it.
+        // Reading a pipe or a socket would block.
         if !metadata.is_file() {
             return Ok(());
         }
         let real = fs::canonicalize(path).map_err(|cause| FileError::io(path, cause))?;
         let known = self.files.entry(real).or_insert_with(|| path.to_owned());
-        // Of two ways to one file the shorter is the one that people know.
+        // The shorter of two paths to one file is the familiar one.
         if path.components().count() < known.components().count() {
             path.clone_into(known);
         }

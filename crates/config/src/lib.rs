@@ -5,12 +5,12 @@
 //! - [`mode::mode`] reads the enforcement mode.
 //! - [`problem::Problems`] is the error: for each problem its position, the value and the remedy.
 //!   [`problem::with_source`] shows the line too.
-//! - [`units`] reads and shows durations, rates, percentages and factors; [`quota`] says in those
-//!   words why core cannot hold a limit.
+//! - [`units`] parses and formats durations, rates, percentages and factors; [`quota`] explains in
+//!   those terms why core rejects a limit.
 //!
-//! Text becomes a tree of nodes with their positions (`yaml`), a mapping's fields are taken out of
-//! it by name (`fields`), and what is left over is a mistake of its own, with the nearest known
-//! word (`suggest`). What leaves this crate needs no further check.
+//! Text becomes a tree of nodes with positions (`yaml`). Fields are taken from mappings by name
+//! (`fields`); a remaining field is an error with the nearest known name (`suggest`). The output of
+//! this crate needs no further validation.
 //!
 //! ```
 //! let limits = sluicegate_config::limit::limits(

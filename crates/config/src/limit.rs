@@ -5,8 +5,8 @@
 //! - { name: daily, algorithm: fixed_window, rate: 10000/day, align: calendar, zone: Asia/Tokyo }
 //! ```
 //!
-//! Here is what all limits share: the list, the name, the choice of the algorithm, and what is left
-//! over. The fields of each algorithm are read in `algorithms`.
+//! This module reads the parts common to all limits: the list, the name and the choice of the
+//! algorithm; it also reports unknown fields. `algorithms` reads the fields of each algorithm.
 
 pub(crate) mod algorithms;
 
@@ -22,7 +22,7 @@ use crate::suggest;
 use crate::units::UnitError;
 use crate::yaml::Content;
 
-/// The most limits in one list.
+/// Maximum number of limits in one list.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::limit::LIMITS_MAX, 32);
@@ -210,7 +210,7 @@ fn algorithm_names() -> String {
 }
 
 impl AlgorithmForm {
-    /// The message for a key that is none of this algorithm's.
+    /// The message for a key unknown to this algorithm.
     fn explain_unknown(&self, key: &str) -> String {
         let own: Vec<&str> =
             [ALGORITHM.name, NAME.name].into_iter().chain(self.fields.iter().copied()).collect();

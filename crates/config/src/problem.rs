@@ -1,22 +1,22 @@
-//! What is wrong with what a person typed, and where.
+//! Problems in user input, with their positions.
 //!
-//! Every message names the place, the value and the remedy, in lower case and without a full stop.
-//! Reading goes on after a problem, so that all of them are told at once.
+//! Every message names the position, the value and the remedy, in lower case and without a full
+//! stop. Reading continues after a problem, so that all problems are reported at once.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 
-/// The most problems that are told at once; a file with more has one cause, not many.
+/// The maximum number of reported problems; a file with more has one cause, not many.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::problem::PROBLEMS_MAX, 1_000);
 /// ```
 pub const PROBLEMS_MAX: usize = 1_000;
 
-/// The most characters of somebody's value that a message repeats.
+/// The maximum number of characters of a quoted value.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// One thing that is wrong.
+/// A single problem.
 ///
 /// ```
 /// let problems = sluicegate_config::mode::mode("rules.yaml", "sfot: 10%").unwrap_err();
@@ -32,7 +32,7 @@ pub struct Problem {
     message: String,
 }
 
-/// Everything that is wrong, in the order of the text; at least one thing.
+/// All problems in the order of the text; at least one.
 ///
 /// ```
 /// let text = "{ algorithm: token_bucket, rate: 10/x, bust: 5 }";
@@ -50,7 +50,7 @@ pub(crate) struct Position {
     pub(crate) column: usize,
 }
 
-/// The problems found so far in one source, and what is only probably wrong.
+/// The problems and warnings found so far in one source.
 #[derive(Debug)]
 pub(crate) struct Report {
     source: String,
@@ -62,7 +62,7 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reported;
 
-/// Somebody's value as a message repeats it: in backticks, on one line, cut if long.
+/// Quotes a user's value: in backticks, on one line, truncated if long.
 pub(crate) fn quoted(text: &str) -> String {
     let mut shown = String::from("`");
     shown.push_str(&shortened(text));
@@ -139,7 +139,7 @@ impl Problem {
         &self.path
     }
 
-    /// What is wrong, with what was given, and what to do about it.
+    /// The problem, the given value and the remedy.
     ///
     /// ```
     /// let problems = sluicegate_config::mode::mode("--mode", "soft: ten").unwrap_err();
@@ -210,13 +210,13 @@ impl Report {
         Self { source: source.to_owned(), problems: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Adds a problem; the one after the most that are told says only that there are more.
+    /// Adds a problem; the first beyond the maximum only reports that there are more.
     pub(crate) fn add(&mut self, at: Position, path: impl Display, message: String) -> Reported {
         push(&mut self.problems, &self.source, at, path, message, MORE_PROBLEMS);
         Reported
     }
 
-    /// Adds what is only probably wrong.
+    /// Adds a warning.
     pub(crate) fn warn(&mut self, at: Position, path: impl Display, message: String) {
         push(&mut self.warnings, &self.source, at, path, message, MORE_WARNINGS);
     }
@@ -226,12 +226,12 @@ impl Report {
         self.problems.len()
     }
 
-    /// Whether more problems are not told, so that nobody has to look for words to tell them with.
+    /// Whether further problems are discarded, so that callers need not format them.
     pub(crate) const fn is_full(&self) -> bool {
         self.problems.len() > PROBLEMS_MAX
     }
 
-    /// Whether more warnings are not told.
+    /// Whether further warnings are discarded.
     pub(crate) const fn is_full_of_warnings(&self) -> bool {
         self.warnings.len() > PROBLEMS_MAX
     }
@@ -241,7 +241,7 @@ impl Report {
         &self.source
     }
 
-    /// What was read, if nothing was wrong with it.
+    /// Returns the value if there are no problems.
     pub(crate) fn finish<T>(self, read: Result<T, Reported>) -> Result<T, Problems> {
         let mut problems = self.problems;
         match read {
@@ -304,7 +304,7 @@ fn sort(problems: &mut Vec<Problem>) {
     if let Some(reported) = problems.get_mut(..reported) {
         reported.sort_by_key(|problem| problem.at);
     }
-    // What an alias stands for is read as often as it is met, and is wrong in one place.
+    // An aliased node is read once per alias, but its problems have one position.
     let mut reported = HashSet::new();
     problems.retain(|problem| reported.insert((problem.at, problem.message.clone())));
 }
@@ -327,10 +327,9 @@ pub fn with_source(problem: &Problem, text: &str) -> String {
     format!("{problem}\n{}", excerpt(problem, line))
 }
 
-/// The line that a problem is about, with a mark below the place; nothing if there is nothing to
-/// see on it.
+/// The line of a problem, with a mark below the position; empty if the line has no visible text.
 ///
-/// For whoever has many problems of one text, and has looked for its lines once.
+/// For callers that report many problems of one text and have already split it into lines.
 ///
 /// ```
 /// let problems = sluicegate_config::mode::mode("--mode", "hrad").unwrap_err();
@@ -359,8 +358,8 @@ pub fn excerpt(problem: &Problem, line: &str) -> String {
 /// How much of a line is shown on either side of the place.
 const AROUND_MAX: usize = 60;
 
-/// A character that takes one place on a terminal and does nothing to it. A tab is often what is
-/// wrong: it should be seen.
+/// Replaces characters that are not exactly one column wide or that control the terminal. Tabs
+/// become visible, since they are often the error.
 const fn plain(letter: char) -> char {
     match letter {
         '\t' => '→',

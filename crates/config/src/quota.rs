@@ -4,10 +4,10 @@ use sluicegate_core::quota::QuotaError;
 
 use crate::units::{show_longest, show_rate, show_span};
 
-/// The whole of it: what is wrong, what was given, what to do.
+/// The complete message: the problem, the given value and the remedy.
 ///
-/// For a limit and a mode that do not fit each other, which are written in two places; what is
-/// wrong with one field comes as a problem at that field.
+/// For a limit and a mode that conflict, since they are written in two places. An error of a single
+/// field is reported at that field.
 ///
 /// ```
 /// use sluicegate_core::algorithm::warm_up::WarmUp;
@@ -44,7 +44,7 @@ pub fn explain(error: &QuotaError) -> String {
     }
 }
 
-/// What is wrong, to be followed by what was given and the remedy.
+/// The violated requirement, to be followed by the given value and the remedy.
 pub(crate) fn requirement(error: &QuotaError) -> String {
     match error {
         QuotaError::Nothing { .. } => "must be at least `1`".to_owned(),

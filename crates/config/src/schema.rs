@@ -1,33 +1,33 @@
 //! The format of a file of rules as a JSON Schema (draft 2020-12), for editors.
 //!
-//! It is made from the tables that the loader reads by, so that a new key or algorithm is in it at
-//! once; what it says in addition is held against the loader by tests. An editor completes keys and
-//! words with it, shows what they mean, and marks what is wrong while it is typed. It is published
-//! as `docs/rules.schema.json`. To use it, begin a file of rules with
+//! It is generated from the loader's tables, so that it includes every new key and algorithm; tests
+//! compare the rest with the loader. Editors use it to complete keys and values, show descriptions
+//! and mark errors. It is published as `docs/rules.schema.json`. To use it, begin a file of rules
+//! with
 //!
 //! ```yaml
 //! # yaml-language-server: $schema=rules.schema.json
 //! ```
 //!
-//! where the name is a path from that file, or a URL; or, in the settings of VS Code with its YAML
-//! extension, say which files are meant:
+//! where the name is a path relative to that file, or a URL; or map files to it in the settings of
+//! VS Code with its YAML extension:
 //!
 //! ```json
 //! { "yaml.schemas": { "./docs/rules.schema.json": "rules/**/*.yaml" } }
 //! ```
 //!
-//! **Wider than the loader.** What the loader accepts is valid by the schema, but not the other way
-//! round: no schema can tell whether a time zone exists, a regular expression can be compiled, or a
-//! limit fits its `consistency`. Only what envoyproxy/ratelimit reads without a word, and the
-//! loader with a warning, is refused: a key given twice or at a level where it means nothing. A
-//! `<<` is for the editor to resolve.
+//! **Wider than the loader.** The schema accepts every file that the loader accepts, but not the
+//! reverse: no schema can check whether a time zone exists, a regular expression compiles, or a
+//! limit supports its `consistency`. One exception: the schema rejects duplicate keys and keys
+//! without effect at their level, which envoyproxy/ratelimit accepts silently and the loader with a
+//! warning. The editor must resolve `<<`.
 //!
-//! **YAML has types, the loader has none.** `value: 5` is a number to an editor and a text to us,
-//! and `unlimited: yes` is true to YAML 1.1 and a text to YAML 1.2. Wherever the loader takes a
-//! scalar by its text, the schema takes it as whatever YAML makes of it.
+//! **YAML has types, the loader has none.** `value: 5` is a number to an editor and a text to the
+//! loader; `unlimited: yes` is true in YAML 1.1 and a text in YAML 1.2. Where the loader reads a
+//! scalar as text, the schema accepts every type that YAML assigns to it.
 //!
-//! **Old editors.** Most read YAML by the rules of draft 7. Apart from `$defs` itself, which is but
-//! a place to refer to, nothing here is newer than that.
+//! **Old editors.** Most validate YAML by draft 7. Only `$defs` is newer, and it merely holds the
+//! targets of references.
 
 mod keys;
 mod limits;
@@ -95,7 +95,7 @@ fn extend(schema: &mut Value, more: Value) {
     }
 }
 
-/// A schema with what an editor shows: a sentence, and what good values look like.
+/// A schema with the description and examples that an editor shows.
 fn shown(description: &str, schema: Value, examples: Value) -> Value {
     let mut all = json!({ "description": description });
     extend(&mut all, schema);

@@ -61,7 +61,7 @@ fn listed(words: &[&str], joint: &str) -> String {
     list
 }
 
-/// Longer than any word we know; what is longer still is near to none of them.
+/// Longer than any known word; a longer text is similar to none.
 const LETTERS_MAX: usize = 64;
 
 const fn slips_forgiven(letters: usize) -> usize {

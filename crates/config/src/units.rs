@@ -1,8 +1,8 @@
 //! The numbers a person writes: durations, rates, percentages, factors.
 //!
-//! Each function reads one kind and either returns it exactly or says what was wrong, with what was
-//! written and what a good one looks like; the place is added by whoever knows it. Nothing is
-//! rounded: a duration is a whole number of its unit, a factor has at most three decimals.
+//! Each function parses one kind of value. It returns the exact value, or an error with the
+//! problem, the given text and an example; the caller adds the position. Nothing is rounded: a
+//! duration is a whole number of its unit, a factor has at most three decimals.
 
 mod numbers;
 
@@ -16,7 +16,7 @@ use sluicegate_rules::calendar::CalendarUnit;
 use crate::problem::quoted;
 use crate::suggest;
 
-/// Why a text is not what it should be.
+/// Why a text cannot be parsed.
 ///
 /// ```
 /// let error = sluicegate_config::units::span("5 sek").unwrap_err();
@@ -190,7 +190,7 @@ impl WrittenRate {
 // === impl UnitError ===
 
 impl UnitError {
-    /// What was wrong, as a problem's message.
+    /// The problem as a message.
     pub(crate) fn into_message(self) -> String {
         self.0
     }

@@ -1,12 +1,11 @@
-//! Files of rules that may change: looked at again and again, and read when they have come to rest.
+//! Polls rule files for changes and reads them when they are stable.
 //!
-//! A look compares what the file system says of each file: which file it really is, behind all
-//! links, how long, and when it was changed. That sees an edit, a file that was put in the place of
-//! another, one that was added or removed, and the exchange of the link through which Kubernetes
-//! mounts a ConfigMap; on every file system, and without a handle to lose. A change is read only
-//! when the next look finds it unchanged, so that nobody gets half of a file that is being written.
+//! A poll compares the metadata of each file: its identity behind all links, its length and its
+//! modification time. That detects edits, replaced, added and removed files, and the exchanged link
+//! of a Kubernetes ConfigMap mount. It works on every file system and holds no handle. A change is
+//! read only after the next poll finds it unchanged, so that no half-written file is loaded.
 //!
-//! When to look is for the caller to say.
+//! The caller schedules the polls.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
@@ -29,9 +28,9 @@ use crate::rules::Source;
 pub struct Watch {
     paths: Vec<PathBuf>,
     options: ReadOptions,
-    /// What the files were like when they were read.
+    /// The metadata of the files when they were read.
     read: Stamps,
-    /// What they were like at the last look, if that was something else.
+    /// The metadata at the last poll, if it differed.
     changing: Option<Stamps>,
     /// The last reading; nothing if it failed.
     texts: Option<Vec<Source>>,
@@ -40,18 +39,18 @@ pub struct Watch {
     doubtful: bool,
 }
 
-/// What a look came to.
+/// The result of a poll.
 #[derive(Debug)]
 pub enum Look {
     /// Nothing has changed.
     Same,
-    /// Something has, and may still be changing: look again soon.
+    /// A file has changed, and may still be changing: poll again soon.
     Changing,
-    /// Something has, and this is what there is now.
+    /// Files have changed; this is their content.
     Changed(Result<Vec<Source>, FileError>),
 }
 
-/// What the file system says of each file, or that it says nothing.
+/// The metadata of each file, if available.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
@@ -60,7 +59,7 @@ struct Stamp {
     /// Which file it is, behind all links.
     real: PathBuf,
     length: u64,
-    /// When it was changed, and which file it is, as far as this system tells.
+    /// Modification time and file identity, as far as the platform provides them.
     marks: [i64; 5],
 }
 
@@ -83,7 +82,7 @@ impl Watch {
     /// Reads the files as they are now.
     ///
     /// # Errors
-    /// When one cannot be read. The next look tries again if anything has changed.
+    /// When a file cannot be read. The next poll retries if anything has changed.
     pub fn read(&mut self) -> Result<Vec<Source>, FileError> {
         self.adopt(self.stamps());
         let texts = self.texts();
@@ -91,7 +90,7 @@ impl Watch {
         texts
     }
 
-    /// Looks whether anything has changed since the files were read.
+    /// Polls for changes since the files were read.
     pub fn look(&mut self) -> Look {
         let stamps = self.stamps();
         if stamps == self.read {
@@ -116,7 +115,7 @@ impl Watch {
         self.compare(texts)
     }
 
-    /// A file that was touched, or moved, holds what it held before.
+    /// Compares contents: a touched or moved file is unchanged.
     fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> Look {
         match texts {
             Ok(texts) if self.texts.as_ref() == Some(&texts) => Look::Same,

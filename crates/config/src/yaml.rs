@@ -1,23 +1,20 @@
-//! YAML text as a tree of nodes that know where they stand.
+//! Parses YAML text into a tree of nodes with positions.
 //!
-//! The parser (`saphyr-parser`) gives a stream of events; here they become nodes: a scalar with its
-//! text and whether it was quoted, a sequence, or a mapping that keeps its order and its duplicate
-//! keys. What a scalar *means* (a number, a rate) is for whoever asks for it to say: `10/s` and
-//! `1_000` are no types of YAML's.
+//! The parser (`saphyr-parser`) emits events; this module builds nodes from them: a scalar with its
+//! text and whether it was quoted, a sequence, or a mapping that preserves order and duplicate
+//! keys. The caller interprets scalars (a number, a rate): `10/s` and `1_000` are not YAML types.
 //!
-//! Everything is bounded, since a rule file may come from anywhere: the text, the nesting, and the
-//! number of nodes. An alias stands for the node of its anchor and shares it, so it takes no
-//! memory, but whoever walks the tree meets the node again each time; so an alias counts as all the
-//! nodes it stands for, and a few lines of aliases to aliases cannot hold anybody up.
+//! Since a rule file may be untrusted, the length of the text, the nesting and the number of nodes
+//! are bounded. An alias shares the node of its anchor and takes no memory, but a traversal visits
+//! the node once per alias. So an alias counts as all the nodes below its anchor, which bounds the
+//! cost of nested aliases.
 //!
-//! A mapping may take over the pairs of others (`<<: *base`, or a list of them), as in YAML 1.1:
-//! they stand in the place of the `<<`, marked, and whoever reads the mapping says which of two
-//! equal keys counts.
+//! A mapping may merge the pairs of others (`<<: *base`, or a list of them), as in YAML 1.1. The
+//! merged pairs replace the `<<` and are marked; the reader of the mapping resolves duplicate keys.
 //!
-//! Departures from YAML 1.2 beside that, all on the strict side: characters that YAML forbids are
-//! refused (the parser would take a NUL for the end of the text), and so are tags beyond those of
-//! the core schema, of which `!!str` means a text that is not null, and the others that quotes do
-//! not count.
+//! Other departures from YAML 1.2, all stricter: characters that YAML forbids are rejected (the
+//! parser would treat a NUL as the end of the text), and so are tags outside the core schema.
+//! `!!str` makes a scalar a non-null text; the other tags ignore quotes.
 
 mod text;
 
@@ -34,19 +31,19 @@ use crate::problem::{Position, on_one_line, quoted};
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 20;
 /// How deeply sequences and mappings may be nested.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// The most nodes of a text, aliases counted as all that they stand for.
+/// The maximum number of nodes of a text, aliases expanded.
 pub(crate) const NODES_MAX: usize = 16_000_000;
 
-/// A value and where it was written; cheap to clone.
+/// A value and its position; cheap to clone.
 ///
-/// A node met through an alias stands where its anchor does: that is the text to change.
+/// A node reached through an alias has the position of its anchor, which is the text to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) at: Position,
     pub(crate) content: Content,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     Scalar {
@@ -63,7 +60,7 @@ pub(crate) enum Content {
 pub(crate) struct Pair {
     pub(crate) key: Node,
     pub(crate) value: Node,
-    /// Whether it was taken over from another mapping.
+    /// Whether it was merged from another mapping.
     pub(crate) merged: bool,
 }
 
@@ -72,18 +69,18 @@ pub(crate) struct Pair {
 pub(crate) enum Style {
     /// Bare, or tagged as something that is no text: `null` is null.
     Plain,
-    /// In quotes, as a block, or tagged `!!str`: `"null"` is a word.
+    /// In quotes, as a block, or tagged `!!str`: `"null"` is a text.
     Quoted,
 }
 
-/// Why a text is not YAML, or more than we read.
+/// Why a text is not YAML, or exceeds a bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     pub(crate) at: Position,
     pub(crate) message: String,
 }
 
-/// The one document of a text; `None` if there is none.
+/// Parses the single document of a text; `None` if it is empty.
 pub(crate) fn document(text: &str) -> Result<Option<Node>, Unreadable> {
     let mut documents = documents(text)?.into_iter();
     let first = documents.next();
@@ -177,7 +174,7 @@ impl Node {
         matches!(&self.content, Content::Scalar { text, style: Style::Plain } if &**text == "<<")
     }
 
-    /// What it is, for a message about it being something else.
+    /// Describes the type, for messages about an unexpected one.
     pub(crate) fn described(&self) -> String {
         match &self.content {
             Content::Scalar { .. } if self.is_null() => "nothing".to_owned(),
@@ -201,7 +198,7 @@ struct Builder {
     words: Words,
     anchors: HashMap<usize, Built>,
     root: Option<Node>,
-    /// Nodes so far, an alias counted as all that it stands for.
+    /// The number of nodes so far, aliases expanded.
     nodes: usize,
     nodes_max: usize,
 }
@@ -218,11 +215,11 @@ struct Open {
     height: usize,
 }
 
-/// A node with what it counts for.
+/// A node with its expanded size.
 #[derive(Debug, Clone)]
 struct Built {
     node: Node,
-    /// How many nodes it stands for, itself included.
+    /// The number of nodes, itself included, aliases expanded.
     nodes: usize,
     /// How many sequences and mappings are nested in it, itself included.
     height: usize,
@@ -283,7 +280,7 @@ impl Builder {
         self.count(1, at)?;
         let first = self.items.len();
         self.open.push(Open { at, anchor, mapping, first, nodes: 1, height: 1 });
-        // Refused here and not when it is closed, so that no text makes us go deeper first.
+        // Rejected on opening and not on closing, to bound the depth of recursion.
         self.refuse_deep(0, at)
     }
 
@@ -347,8 +344,8 @@ impl Open {
     }
 }
 
-/// Adds what a `<<` stands for. No more nodes than were counted: an alias counts in full where it
-/// stands, and the pairs take its place.
+/// Adds the pairs of a `<<`. The node count stays correct: the alias was counted in full, and the
+/// pairs replace it.
 fn merge(value: &Node, pairs: &mut Vec<Pair>) -> Result<(), Unreadable> {
     let mut take = |node: &Node| match &node.content {
         Content::Mapping(base) => {
@@ -371,11 +368,11 @@ fn merge(value: &Node, pairs: &mut Vec<Pair>) -> Result<(), Unreadable> {
     }
 }
 
-/// Whether a tag says that a scalar is a text whatever it looks like, or that it is what it looks
-/// like even in quotes.
+/// Whether a tag makes a scalar a text regardless of its content; other tags make it plain in spite
+/// of quotes.
 fn is_text(tag: &Tag, at: Position) -> Result<bool, Unreadable> {
     let known = ["str", "int", "float", "bool", "null", "seq", "map"];
-    // A lone `!` is YAML's own way to say "a text".
+    // A lone `!` is YAML's non-specific tag for a text.
     if tag.handle.is_empty() && tag.suffix == "!" {
         return Ok(true);
     }
@@ -386,7 +383,7 @@ fn is_text(tag: &Tag, at: Position) -> Result<bool, Unreadable> {
     Err(unreadable(at, format!("a tag has no meaning here, got {name}; remove it")))
 }
 
-// === small things ===
+// === helpers ===
 
 fn unreadable(at: Position, message: String) -> Unreadable {
     Unreadable { at, message }
@@ -402,7 +399,7 @@ fn not_yaml(error: &saphyr_parser::ScanError, text: &str) -> Unreadable {
     unreadable(at, format!("not YAML: {info}; {remedy}"))
 }
 
-/// The line of a tab where YAML wants blanks, at or just before a place.
+/// The line of a tab used as indentation, at or just before a position.
 fn tab_near(text: &str, at: Position) -> Option<usize> {
     let indented = |line: &str| {
         let blank = line.len() - line.trim_start().len();
@@ -414,7 +411,7 @@ fn tab_near(text: &str, at: Position) -> Option<usize> {
     lines.filter(|(_, line)| indented(line)).map(|(index, _)| index + 1).last()
 }
 
-/// The parser places what is missing at the end on a line after the last; nobody has such a line.
+/// Clamps a position to the text: the parser reports errors at the end on a line after the last.
 fn within(text: &str, at: Position) -> Position {
     let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     if at.line <= lines {
@@ -424,7 +421,7 @@ fn within(text: &str, at: Position) -> Position {
     Position { line: lines, column: last_line.chars().count() + 1 }
 }
 
-/// The parser's own words, in our case.
+/// The parser's message, starting in lower case.
 fn lower_first(info: &str) -> String {
     let mut letters = info.chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());

@@ -11,9 +11,8 @@
 //!   a day is skipped       Apia 2011-12-30       29th 23:59 -> 31st    begins and ends at once
 //! ```
 //!
-//! So the beginnings never go back in time, however clocks are set, and the window that holds a
-//! moment is the last that has begun. A week (from Monday), month or year begins when its first day
-//! does.
+//! Window starts are therefore monotonic under every clock change, and the window that contains a
+//! moment is the last one started. A week (from Monday), month or year starts with its first day.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -21,8 +20,8 @@ use jiff::{Span as Calendrical, ToSpan};
 use sluicegate_core::algorithm::periodic::{EDGES_MAX, Edges};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 
-/// How much longer than its dates say a window can last: local clocks run from UTC-12 to UTC+14,
-/// and no change of them can set a clock back by more than lies between.
+/// The most that a window can exceed the length of its dates: local offsets range from UTC-12 to
+/// UTC+14, so no change can set a clock back further.
 const CLOCK_BACK_MAX_S: u64 = 26 * 3_600;
 const DAY_S: u64 = 86_400;
 const MICROS: u64 = 1_000_000;
@@ -47,7 +46,7 @@ pub struct Calendar {
     unit: CalendarUnit,
 }
 
-/// What a calendar counts in.
+/// The unit of a calendar window.
 ///
 /// ```
 /// use sluicegate_rules::calendar::CalendarUnit;
@@ -66,7 +65,7 @@ pub enum CalendarUnit {
     Year,
 }
 
-/// Why there is no such calendar.
+/// Why a calendar is invalid.
 ///
 /// ```
 /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
@@ -79,7 +78,7 @@ pub enum CalendarUnit {
 pub enum CalendarError {
     /// The time zone database has no zone of this name.
     UnknownZone {
-        /// The name that was asked for.
+        /// The unknown name.
         name: String,
     },
 }
@@ -97,7 +96,7 @@ impl Calendar {
     /// ```
     ///
     /// # Errors
-    /// When there is no such zone.
+    /// When the zone is unknown.
     pub fn new(zone_name: &str, unit: CalendarUnit) -> Result<Self, CalendarError> {
         match TimeZone::get(zone_name) {
             // `Etc/Unknown` is a name that means no zone at all.
@@ -106,7 +105,7 @@ impl Calendar {
         }
     }
 
-    /// What it counts in.
+    /// The unit of the windows.
     ///
     /// ```
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
@@ -133,13 +132,12 @@ impl Calendar {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The boundaries around `now`, which is cut at the latest moment that core accepts.
+    /// Returns the boundaries around `now`, clamped to the latest moment that core accepts.
     ///
     /// They are the starts of the previous, the current and the next window and the end of the
-    /// next. Time begins with the epoch: a window that began before begins there instead, and for
-    /// `now` in that first window, which has none before it, the four are its start (the epoch) and
-    /// the three after: it stands in the place of the previous window, where core finds it just the
-    /// same.
+    /// next. Time begins at the epoch: a window that started earlier starts there instead. The
+    /// first window has no predecessor, so for `now` within it the four are its start (the epoch)
+    /// and the three boundaries after; core finds it in the position of the previous window.
     ///
     /// ```
     /// use sluicegate_core::algorithm::periodic::Edges;
@@ -155,7 +153,7 @@ impl Calendar {
     #[must_use]
     pub fn edges(&self, now: Timestamp) -> Edges {
         let starts = self.starts(now);
-        // Were clocks ever set back further than we know, the longest window seen is the bound.
+        // The longest observed window is the bound if a clock was ever set back further.
         let seen = starts.windows(2).map(|pair| pair[1].since(pair[0])).max();
         let longest = self.unit.longest().max(seen.unwrap_or_default());
         Edges::new(starts, longest).expect("`starts` ascends and `longest` covers what it holds")
@@ -318,12 +316,12 @@ impl std::fmt::Display for CalendarError {
 
 impl std::error::Error for CalendarError {}
 
-// === seconds, as jiff has them and as we do ===
+// === conversion of seconds from and to jiff ===
 
 const EPOCH: Date = Date::constant(1970, 1, 1);
 
 fn moment(at_s: i64) -> jiff::Timestamp {
-    // Out of range only beyond the year 9999, which `NOW_MAX` keeps us from.
+    // Out of range only beyond the year 9999; `NOW_MAX` excludes it.
     jiff::Timestamp::from_second(at_s).unwrap_or(jiff::Timestamp::MAX)
 }
 

@@ -62,7 +62,7 @@ pub struct DescriptorConfig {
     pub counter: Counter,
     /// Whether the rule's metrics are split by the value of this entry.
     pub value_to_metric: bool,
-    /// What is enforced when this is the last entry.
+    /// The rule enforced when this is the last entry.
     pub rule: Option<RuleConfig>,
     /// The entries that may come next, in the order of the file.
     pub descriptors: Vec<Self>,
@@ -76,7 +76,7 @@ pub struct DescriptorConfig {
 pub enum Pattern {
     /// Any.
     Any,
-    /// This text; each `*` in it stands for any number of characters.
+    /// This text; each `*` matches any number of characters.
     Text(String),
     /// Values that the expression finds a match in.
     Regex(Regex),
@@ -133,8 +133,8 @@ impl DescriptorConfig {
         Self::new(key, Pattern::Any)
     }
 
-    /// A node that matches a text, in which each `*` stands for any number of characters; without a
-    /// rule.
+    /// Creates a node without a rule that matches a text; each `*` matches any number of
+    /// characters.
     ///
     /// ```
     /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};

@@ -65,11 +65,11 @@ pub enum TraceEnd {
     NoMatch,
     /// All entries matched a node without a limit.
     NoLimit,
-    /// Entries are left over below a leaf.
+    /// Entries remain below a leaf.
     TooManyEntries,
 }
 
-/// The most configured descriptors listed for a lookup.
+/// Maximum number of configured descriptors listed for a lookup.
 const CONFIGURED_MAX: usize = 8;
 
 impl RuleSet {

@@ -5,8 +5,8 @@
 //! - [`mapping`] maps an HTTP request to descriptors; [`forward_auth`] configures it for proxies.
 //! - [`limit::LimitConfig`] is a configured limit: a name, and numbers that hold at any time or
 //!   windows that follow a calendar.
-//! - [`calendar::Calendar`] knows when the days, weeks, months and years of a time zone begin. Core
-//!   knows no time zone: it is handed the boundaries around `now`.
+//! - [`calendar::Calendar`] computes when the days, weeks, months and years of a time zone begin.
+//!   Core has no time zones: it receives the boundaries around `now`.
 //! - [`network`] is IP networks and prefixes.
 
 #![forbid(unsafe_code)]

@@ -7,7 +7,7 @@ use sluicegate_core::time::Timestamp;
 
 use crate::calendar::Calendar;
 
-/// A configured limit: an optional name, and what it allows.
+/// A configured limit: an optional name and its quota.
 ///
 /// ```
 /// use sluicegate_core::limit::Limit;

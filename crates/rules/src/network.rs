@@ -153,7 +153,7 @@ impl FromStr for Network {
             }
             Some(digits) => {
                 let length: u8 = digits.parse().map_err(|_| NetworkError::BadLength { max })?;
-                // The first 96 bits of a mapped address say that it is one.
+                // The first 96 bits mark an IPv4-mapped address.
                 let mapped = written.is_ipv6() && address.is_ipv4();
                 let length = if mapped { length.checked_sub(96) } else { Some(length) };
                 length.filter(|length| *length <= max).ok_or(NetworkError::BadLength { max })?

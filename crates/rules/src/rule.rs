@@ -64,17 +64,17 @@ pub enum Limits {
         /// The unit of time.
         unit: Unit,
     },
-    /// All of these must admit; a denied request is charged to none of them.
+    /// All limits must admit; a denied request is charged to no limit.
     Native(Box<[LimitConfig]>),
 }
 
 /// The guarantee of limits that several nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// Never above the limit: every decision asks the store.
+    /// Never above the limit: every decision calls the store.
     #[default]
     Strict,
-    /// Never above the limit: every decision asks the store, but hot keys may be leased.
+    /// Never above the limit: every decision calls the store, but hot keys may be leased.
     StrictUntilHot,
     /// Never above the limit: nodes lease quota ahead and decide locally.
     Leased,

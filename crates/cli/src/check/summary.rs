@@ -104,7 +104,7 @@ fn push_row(out: &mut String, left: &str, right: &[String], width: usize) {
     }
 }
 
-/// The way to a rule, and what there is to say of it.
+/// Returns the path of a rule and its properties.
 fn row(located: &LocatedRule<'_>) -> (String, Vec<String>) {
     let mut lines = limits(&located.rule().limits);
     let mut more = match &located.rule().name {
@@ -114,7 +114,7 @@ fn row(located: &LocatedRule<'_>) -> (String, Vec<String>) {
     if !matches!(located.rule().limits, Limits::Unlimited) {
         more.extend(settings(located.rule()));
         let estimate = located.estimate();
-        // The figure says nothing without what it is for.
+        // The memory estimate is meaningful only next to the counters.
         more.push(match located.is_one_counter() || estimate.max == 0 {
             true => counters(located),
             false => format!("{} · {}", counters(located), memory(estimate)),
@@ -142,7 +142,7 @@ fn listed(list: &[ListEntry]) -> Vec<String> {
     list.iter().map(|one| plainly(&one.to_string())).collect()
 }
 
-/// What is made of a request, one descriptor a line, and who may ask.
+/// Describes forward-auth: one descriptor per line, and the trusted proxies.
 fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
     let entry = |(key, part): &(Box<str>, Part)| format!("{key}: {part}");
     let descriptor =

@@ -1,7 +1,7 @@
 //! Returns freed memory to the system.
 //!
-//! mimalloc collects the pages of a thread when that thread allocates. A worker that goes idle
-//! after a burst keeps all that was freed, for ever. So when the endpoints have released much,
+//! mimalloc collects the pages of a thread when that thread allocates. A worker that becomes idle
+//! after a burst retains all freed memory indefinitely. So when the endpoints have released much,
 //! every worker collects before it parks.
 
 use std::cell::Cell;

@@ -1,9 +1,9 @@
-//! Directories as people have them.
+//! Typical directories.
 
 use super::*;
 use std::os::unix::fs::symlink;
 
-/// A directory of its own, gone at the end.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,8 +1,8 @@
-//! The fields of each algorithm, as they are written, and the limit that they make.
+//! Parses the fields of each algorithm and builds the limit.
 //!
-//! Each reader takes all its fields first, so that every mistake among them is told, then makes the
-//! limit. Where the rate is 0, or was unreadable, a stand-in takes its place, so that the other
-//! fields are held against core's bounds all the same.
+//! Each reader takes all its fields first, so that every error is reported, then builds the limit.
+//! A placeholder replaces a rate that is 0 or invalid, so that the other fields are still checked
+//! against core's bounds.
 
 pub(crate) mod known;
 pub(crate) mod log;
@@ -42,7 +42,7 @@ pub(crate) struct AlgorithmForm {
     pub(super) read: fn(&mut Fields<'_>, &mut Report) -> Result<Allows, Reported>,
 }
 
-/// What a limit allows, before it has its name.
+/// The quota of a limit, before it has its name.
 #[derive(Debug)]
 pub(super) enum Allows {
     Fixed(Limit),
@@ -172,7 +172,8 @@ fn token_bucket(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, 
     let bucket = TokenBucket::new(pace.rate, burst)
         .map_err(|error| refuse(fields, &BURST, &error, remedy, report));
     let initial = initial?.unwrap_or(burst);
-    // Held against the burst alone, so that it is told even if the rate is too slow for the burst.
+    // Checked against the burst alone, so that it is reported even if the rate is too slow for the
+    // burst.
     let remedy = "lower it, or raise `burst`";
     placeholder_rate(FASTEST)
         .and_then(|fastest| TokenBucket::new(fastest, burst)?.with_initial(initial))
@@ -289,7 +290,7 @@ fn warm_up(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Repor
     let cold_factor = fields.optional(&COLD_FACTOR, report);
     let pace = Pace::of(rate, 1, fields, report)?;
     let limit = WarmUp::new(pace.rate, warm_up?, cold_factor?.unwrap_or(COLD)).map_err(|_| {
-        // Each field is within its bounds; what is left is the ratio that they make.
+        // Each field is within its bounds; only their ratio can still be invalid.
         let got = fields.written(RATE.name);
         let message = format!(
             "cannot be held exactly together with this `cold_factor`, got {got}; write a rounder \
@@ -315,7 +316,7 @@ fn concurrency(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, R
     let max = fields.required(&MAX, report);
     let lease = fields.required(&LEASE, report);
     let (max, counts) = number_or_one(max?);
-    // The lease has nothing to do with the number: a good one stands in for one that was refused.
+    // The lease does not affect the maximum: a valid one replaces a rejected one.
     let slots = Concurrency::new(max, lease.unwrap_or(Span::from_secs(1)));
     let slots = slots.map_err(|error| match error {
         QuotaError::BadSpan { .. } => refuse(fields, &LEASE, &error, "write another time", report),

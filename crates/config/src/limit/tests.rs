@@ -31,7 +31,7 @@ fn limit(fields: &str) -> LimitConfig {
     }
 }
 
-/// What is told about the text.
+/// The problems reported for the text.
 fn told(text: &str) -> Vec<String> {
     let problems = limits("x", text).expect_err(text);
     problems.iter().map(ToString::to_string).collect()
@@ -124,7 +124,7 @@ fn every_algorithm_is_read() {
         ("algorithm: tally, rate: 600/m", tally(600, minute)),
         ("algorithm: tally, rate: 5 per 500ms", tally(5, Span::from_millis(500))),
         ("algorithm: tally, rate: 9007199254740991/142years", tally(EXACT_MAX, long)),
-        // Nothing passes, and it counts all the same.
+        // A rate of 0 admits nothing, but the tally still counts.
         ("algorithm: tally, rate: 0/s", tally(0, second)),
     ];
     for (fields, expected) in table {
@@ -170,7 +170,7 @@ fn a_rate_of_nothing_closes_the_limit() {
     for fields in table {
         assert_eq!(limit(fields).at(Timestamp::EPOCH), Limit::Closed, "{fields}");
     }
-    // The other fields are checked all the same.
+    // The other fields are still checked.
     let refused = [
         "algorithm: token_bucket, rate: 0/s, burst: 0",
         "algorithm: token_bucket, rate: 0/s, burst: 5, initial: 6",

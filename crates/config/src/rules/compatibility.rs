@@ -148,7 +148,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Each limit with its mode, and what a hit weighs against what it can ever hold.
+    /// Checks each limit against its mode, and the cost of a hit against the capacity.
     fn modes<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -167,7 +167,7 @@ impl Reader<'_> {
                 }
             };
             let max = holds(step.limit()).max(step.boost().and_then(holds));
-            // A closed limit holds nothing, which is told elsewhere.
+            // A closed limit has no capacity, which is reported elsewhere.
             let Some(max) = max.filter(|max| (1..rule.cost).contains(max)) else { continue };
             let (cost, called) = (rule.cost, one.called());
             let message = format!(
@@ -180,7 +180,7 @@ impl Reader<'_> {
     }
 }
 
-/// The most that a limit can ever admit at once; `None` where later callers pay for what is above.
+/// The most that a limit can admit at once; `None` if later requests pay the excess.
 fn holds(limit: &Limit) -> Option<u64> {
     match limit {
         Limit::SmoothBursty(_) | Limit::WarmUp(_) | Limit::Cycle(_) => None,
@@ -211,7 +211,7 @@ fn checked(limits: &Limits) -> Vec<CheckedLimit<'_>> {
     }
 }
 
-/// Core's name for what stands behind `rate_limit` is not one that anybody wrote.
+/// Replaces core's name for the algorithm of `rate_limit` by the configured one.
 fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
     match error {
         QuotaError::Unfit { mode, remedy, .. } => QuotaError::Unfit { mode, algorithm, remedy },
@@ -219,7 +219,7 @@ fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
     }
 }
 
-/// Why a limit cannot be shared between nodes in this way.
+/// Why the consistency mode does not support a limit.
 fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> {
     let (word, fits, those) = match consistency {
         Consistency::Strict => return None,
@@ -257,7 +257,7 @@ fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> 
     ))
 }
 
-/// Why nobody can wait, or be kept, for a limit.
+/// Why requests cannot wait for a limit.
 fn unwaiting(on_limit: OnLimit, one: &CheckedLimit<'_>) -> Option<String> {
     let (word, reason) = match (on_limit, one.limit) {
         (OnLimit::Deny, _) => return None,
@@ -279,7 +279,7 @@ fn unwaiting(on_limit: OnLimit, one: &CheckedLimit<'_>) -> Option<String> {
     Some(format!("`{word}` has no meaning for `{algorithm}`: {reason}; {instead}"))
 }
 
-/// A shadow denies nobody, so nobody has to wait.
+/// A shadow rule denies no request, so no request waits.
 fn shadowed(rule: &RuleConfig) -> Option<String> {
     let shaped = rule.on_limit == OnLimit::Shape && rule.mode == Mode::Shadow;
     let message = "`shape` has no meaning in the mode `shadow`, which denies nobody; remove one of \

@@ -36,7 +36,7 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
 /// The most comparisons of characters, roughly, to find patterns that can never match.
 const WORK_MAX: usize = 20_000_000;
 
-/// The most names that one is compared with to find what was meant.
+/// The maximum number of names compared to suggest one.
 const NAMES_COMPARED_MAX: usize = 100;
 
 struct Check<'a, 'r> {
@@ -390,7 +390,7 @@ fn identities<'a>(
     }
 }
 
-// === impl Way ===
+// === impl NodePath ===
 
 impl NodePath<'_> {
     /// The path of a descriptor in its file.

@@ -68,7 +68,7 @@ impl Reader<'_> {
         let limited = found.get(Key::RateLimit).or(found.get(Key::Limits)).is_some();
         let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
         self.without_effect(input, &found, limited, childless);
-        // Unreadable parts are reported; the rest is kept, so that further problems are found.
+        // Invalid parts are reported; the rest remains, so that further problems are found.
         let node = DescriptorConfig {
             key: key.ok()?.to_owned(),
             value: value.ok()?,
@@ -181,7 +181,7 @@ impl Reader<'_> {
         self.refuse_key(input, found, Key::ShareThreshold, &message)
     }
 
-    /// Tells that something is wrong with the value of a key that is there.
+    /// Reports a problem with the value of a present key.
     pub(super) fn refuse_key<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -195,7 +195,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells of settings that have nothing to act on.
+    /// Reports settings without effect.
     fn without_effect<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -204,7 +204,7 @@ impl Reader<'_> {
         childless: bool,
     ) {
         let warn = |reader: &mut Self, pair: &'t Pair, message: &str| {
-            // In Envoy's form to switch off what is not there is no mistake.
+            // In Envoy's form, disabling an absent setting is not an error.
             let idle = reader.form == Form::Envoy && is_off(pair);
             if !idle {
                 reader.warn_or_refuse(pair.key.at, &input.field(pair).path, message.to_owned());
@@ -233,7 +233,7 @@ impl Reader<'_> {
     }
 }
 
-/// What says something about the limits of a descriptor.
+/// The keys that configure the limits of a descriptor.
 pub(crate) const ON_LIMITS: [Key; 12] = [
     Key::Id,
     Key::Mode,
@@ -249,7 +249,7 @@ pub(crate) const ON_LIMITS: [Key; 12] = [
     Key::Metadata,
 ];
 
-/// What says something about the limits of a descriptor and of those below it.
+/// The keys that configure the limits of a descriptor and its descendants.
 pub(crate) const ON_IDENTITIES: [Key; 4] =
     [Key::Shared, Key::ShareThreshold, Key::Prefix, Key::ValueToMetric];
 
@@ -269,7 +269,7 @@ pub(super) struct Origin {
     /// Which source.
     pub(super) source: usize,
     pub(super) at: Position,
-    /// Which of the list that it stands in; nodes that could not be read are left out of the tree.
+    /// The index in its list; invalid nodes are not in the tree.
     pub(super) index: usize,
     /// Where its rule is named, and where it names others.
     pub(super) names: Option<Box<Names>>,

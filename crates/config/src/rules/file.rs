@@ -28,8 +28,8 @@ pub(super) struct FileRead {
 
 const START: Position = Position { line: 1, column: 1 };
 
-/// Reads a file. Problems go to the report; what is readable all the same is returned, so that it
-/// is compared with other files.
+/// Reads a file. Problems are added to the report; the valid parts are returned, so that they are
+/// compared with other files.
 pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option<FileRead> {
     let (root, second) = match yaml::first_document(&source.text) {
         Ok(read) => read,

@@ -1,4 +1,4 @@
-//! `forward_auth`: who a proxy asks for, and what it is told.
+//! `forward_auth`: mapping of proxied requests, and the response to the proxy.
 
 use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Mapping, Part, PartError, Proxies};
@@ -12,12 +12,12 @@ use crate::problem::{Position, Report, Reported, quoted};
 use crate::suggest;
 use crate::units::{self, UnitError};
 
-/// What was read, and where it was written.
+/// The parsed section and its position.
 pub(super) struct ForwardAuthSource {
     pub(super) auth: ForwardAuth,
     pub(super) source: usize,
     pub(super) at: Position,
-    /// Where each descriptor stands, and the way to it.
+    /// The position and path of each descriptor.
     pub(super) descriptors: Vec<(Position, String)>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) const HITS: Field<Part> = Field { name: "hits", example: "header X-Co
 pub(crate) const DENY_STATUS: Field<u16> =
     Field { name: "deny_status", example: "403", read: deny_status };
 
-/// Statuses that say no; others would let everybody pass.
+/// The lowest denial status; a proxy admits requests on lower ones.
 pub(crate) const STATUS_MIN: u16 = 400;
 pub(crate) const STATUS_MAX: u16 = 599;
 
@@ -207,7 +207,7 @@ fn example(word: &str) -> &'static str {
     }
 }
 
-/// What people write, too far from what they mean to be found by its letters.
+/// Common synonyms that edit distance does not find.
 const SYNONYMS: [(&str, &str); 14] = [
     ("ip", "client_ip"),
     ("remote_address", "client_ip"),

@@ -1,14 +1,14 @@
-//! What a text with `*` in it stands for.
+//! Matching of texts with `*`.
 
 use std::net::IpAddr;
 
 use sluicegate_rules::domain::Pattern;
 
-/// Whether a pattern, in which each `*` stands for any number of characters, matches a text.
+/// Whether a pattern matches a text; each `*` matches any number of characters.
 ///
-/// Asked of another pattern's text, in which a `*` is a letter like any other, a yes means that all
-/// which that one matches is matched: only a `*` takes that letter, and then it takes anything
-/// there.
+/// The text may itself be a pattern, whose `*` is an ordinary character here. A match then means
+/// that the first pattern matches everything that the second does, since only a `*` matches that
+/// character.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

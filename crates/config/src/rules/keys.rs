@@ -26,7 +26,7 @@ macro_rules! keys {
                 match self { $(Self::$key => $name),* }
             }
 
-            /// The form that has it: each of Envoy's is one of ours too.
+            /// The form of the key; every key of Envoy's form is also in the native form.
             pub(crate) const fn form(self) -> Form {
                 match self { $(Self::$key => Form::$form),* }
             }

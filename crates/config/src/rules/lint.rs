@@ -33,7 +33,7 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
     unmatched_descriptors(gathered, reports);
 }
 
-/// The most entries that rules are compared with.
+/// Maximum number of entries that rules are compared with.
 const WORK_MAX: usize = 5_000_000;
 
 struct Lists<'a, 'r> {
@@ -139,9 +139,9 @@ fn listed<'a>(
     entries.find(|entry| covers(&entry.listed.value, &node.value)).copied()
 }
 
-/// The most nodes that are visited.
+/// Maximum number of visited nodes.
 const NODES_VISITED_MAX: usize = 5_000_000;
-/// The most keys that a message lists.
+/// Maximum number of keys that a message lists.
 const KEYS_SHOWN: usize = 8;
 
 /// Warns of `forward_auth` descriptors that no rule is for: probably a key is misspelt.

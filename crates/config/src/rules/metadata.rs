@@ -10,7 +10,7 @@ use crate::problem::{Reported, quoted};
 use crate::yaml::{Content, Pair, Style};
 
 impl Reader<'_> {
-    /// A mapping of anything; nothing is none.
+    /// Reads an arbitrary mapping; null counts as absent.
     pub(super) fn metadata(&mut self, input: &Value<'_, '_>) -> Result<Option<Metadata>, Reported> {
         match &input.node.content {
             Content::Mapping(pairs) => self.map(input, pairs).map(Some),
@@ -30,7 +30,7 @@ impl Reader<'_> {
         let mut map: Vec<(String, Metadata)> = Vec::with_capacity(pairs.len());
         let mut read = Ok(());
         let mut origins = std::collections::HashMap::new();
-        // What is written counts more than what is taken over.
+        // A written key overrides a merged one.
         let native = self.form == Form::Native;
         let merged = pairs.iter().filter(|pair| native && pair.merged);
         for pair in merged.chain(pairs.iter().filter(|pair| !(native && pair.merged))) {
@@ -75,7 +75,7 @@ impl Reader<'_> {
             Content::Scalar { text, style: Style::Plain } => match meaning(text) {
                 Meaning::Null => Ok(Metadata::Null),
                 Meaning::Bool(truth) => Ok(Metadata::Bool(truth)),
-                // Envoy's protocol knows no other numbers, so neither can we.
+                // Envoy's protocol has only double-precision numbers.
                 #[allow(clippy::cast_precision_loss)]
                 Meaning::Int(number) => Ok(Metadata::Number(number as f64)),
                 #[allow(clippy::cast_precision_loss)]

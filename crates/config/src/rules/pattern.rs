@@ -1,4 +1,4 @@
-//! The values that a descriptor, or an entry of a list, matches, and who shares a counter.
+//! Value patterns of descriptors and list entries, and counter sharing.
 
 use regex::{Regex, RegexBuilder};
 use sluicegate_rules::domain::{Counter, Pattern};
@@ -11,7 +11,7 @@ use crate::problem::{Reported, on_one_line, quoted};
 use crate::units::{self, UnitError};
 use crate::yaml::{Content, Pair};
 
-/// The most memory that a regular expression may take.
+/// Maximum memory of a compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 impl Reader<'_> {
@@ -47,7 +47,7 @@ impl Reader<'_> {
         read.pop().map_or(Ok(Pattern::Any), |(_, pattern)| pattern)
     }
 
-    /// Tells that something is wrong with a pair as a whole.
+    /// Reports a problem with a pair as a whole.
     pub(super) fn refuse_pair<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -108,7 +108,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What `shared` and `prefix` say of counters; `None` if neither is there.
+    /// The counter sharing set by `shared` and `prefix`; `None` if both are absent.
     pub(super) fn native_counter<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -176,7 +176,7 @@ fn bits(text: &str, max: u8) -> Result<u8, UnitError> {
     })
 }
 
-/// The network of a text, or what is wrong with it.
+/// Parses a network, or returns the problem.
 pub(super) fn network_of(text: &str) -> Result<Network, String> {
     text.parse().map_err(|error| {
         let got = quoted(text);
@@ -198,7 +198,7 @@ pub(super) fn network_of(text: &str) -> Result<Network, String> {
     })
 }
 
-/// The expression of a text, or what is wrong with it.
+/// Compiles an expression, or returns the problem.
 fn compiled(text: &str) -> Result<Regex, String> {
     RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| {
         let got = quoted(text);
@@ -218,7 +218,7 @@ fn compiled(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// What the parser has to say, from a drawing of several lines: the pattern, a `^` under the index,
+/// Extracts the parser's message from its multi-line output: the pattern, a `^` under the index,
 /// the error.
 fn explained(drawing: &str) -> (String, String) {
     let wrong = drawing.lines().rev().find_map(|line| line.strip_prefix("error: "));

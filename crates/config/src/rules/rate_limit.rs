@@ -10,7 +10,7 @@ use crate::problem::{Position, Reported, quoted, shortened};
 use crate::suggest;
 use crate::yaml::{Content, Pair};
 
-/// What a `rate_limit` says.
+/// A parsed `rate_limit`.
 pub(super) struct RateLimit<'t> {
     pub(super) limits: Limits,
     pub(super) name: &'t str,
@@ -18,7 +18,7 @@ pub(super) struct RateLimit<'t> {
     pub(super) replaces: Vec<(&'t str, Position)>,
 }
 
-/// A `rate_limit` as it is written, field by field; where each stands is for messages.
+/// The fields of a `rate_limit` as written, with positions for messages.
 #[derive(Default)]
 struct RateLimitFields<'t> {
     unit: Option<&'t Pair>,
@@ -34,8 +34,8 @@ struct RateLimitFields<'t> {
 }
 
 impl Reader<'_> {
-    /// Reads what is given as `rate_limit`; more than once only in Envoy's form, where the later
-    /// ones change the fields that they have, and nothing takes all back. `None` is no limit.
+    /// Reads `rate_limit`. Only Envoy's form allows duplicates: later ones override the fields that
+    /// they set, and null resets all. `None` means no limit.
     pub(super) fn rate_limit<'t>(
         &mut self,
         descriptor: &Value<'t, '_>,
@@ -254,12 +254,12 @@ impl Reader<'_> {
 
 const EXAMPLE: &str = "write it like `rate_limit: { unit: minute, requests_per_unit: 100 }`";
 
-/// The unit of a name. Go compares the upper case, and to it a long or a dotless letter is one too.
+/// The unit of a name. Go compares upper case, which also maps the long s and the dotless i.
 fn unit_of(text: &str) -> Option<Unit> {
     Unit::of(text).or_else(|| if text.is_ascii() { None } else { Unit::of(&text.to_uppercase()) })
 }
 
-/// The unit that somebody probably means.
+/// The unit probably intended.
 fn unit_meant(text: &str) -> Option<Unit> {
     let word = text.trim().to_lowercase();
     let word = word.strip_suffix('s').filter(|word| !word.is_empty()).unwrap_or(&word);

@@ -201,7 +201,7 @@ fn in_order(pairs: &[Pair], form: Form) -> impl Iterator<Item = &Pair> {
     pairs.iter().filter(first).chain(pairs.iter().filter(move |pair| !first(pair)))
 }
 
-// === what is looked at wherever it stands ===
+// === checks at every level ===
 
 impl Reader<'_> {
     /// Checks the keys and types of all values below a value without meaning.
@@ -283,13 +283,13 @@ impl Reader<'_> {
     }
 }
 
-/// A value as Go prints it.
+/// Formats a value as Go does.
 fn in_go(node: &Node) -> String {
     match &node.content {
         Content::Scalar { text, style: Style::Quoted } => text.to_string(),
         Content::Scalar { text, style: Style::Plain } => meaning(text).in_go(text),
         Content::Sequence(items) => {
-            // What is longer is cut anyway.
+            // Longer output is truncated anyway.
             let shown: Vec<String> = items.iter().take(32).map(in_go).collect();
             format!("[{}]", shown.join(" "))
         }

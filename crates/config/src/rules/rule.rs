@@ -1,4 +1,4 @@
-//! The rule of a descriptor: its limits, and what is said about them.
+//! The rule of a descriptor: its limits and their settings.
 
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
@@ -18,7 +18,7 @@ use crate::units::{self, UnitError, show_span};
 use crate::yaml::{Content, Pair};
 use crate::{limit, suggest};
 
-/// What is said about limits, as far as it is said.
+/// The settings of limits that are present.
 struct Settings<'t> {
     mode: Mode,
     consistency: Consistency,
@@ -93,7 +93,7 @@ impl Reader<'_> {
     }
 }
 
-/// The rule with all that is said about it.
+/// Applies the settings to a rule.
 fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
     let Settings { replaces, metadata, id, .. } = settings;
     rule.mode = settings.mode;
@@ -161,7 +161,7 @@ fn cost(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// Nodes that tell each other more often do nothing else, and what they say hourly is history.
+/// Bounds of the sync interval: shorter ones saturate the nodes, longer ones leave counts stale.
 const SYNC_SHORTEST: Span = Span::from_millis(1);
 const SYNC_LONGEST: Span = Span::from_secs(60);
 
@@ -178,7 +178,7 @@ fn sync_interval(text: &str) -> Result<Span, UnitError> {
 }
 
 impl Reader<'_> {
-    /// Reads all that is said about limits, so that each mistake in it is told.
+    /// Reads all settings of limits, so that each error is reported.
     fn settings<'t>(
         &mut self,
         input: &Value<'t, '_>,
@@ -305,7 +305,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The one thing that can be said of a way to be consistent.
+    /// Reads the single option of a consistency mode.
     fn detail<T>(
         &mut self,
         input: &Value<'_, '_>,
@@ -324,7 +324,7 @@ impl Reader<'_> {
         read.map_err(reported)
     }
 
-    /// The ids in our own form of `replaces`.
+    /// The ids of `replaces` in the native form.
     fn ids<'t>(&mut self, list: &Value<'t, '_>) -> Result<Vec<(&'t str, Position)>, Reported> {
         const EXAMPLE: &str = "replaces: [login]";
         if !list.is_list() {

@@ -61,7 +61,7 @@ fn number(text: &str) -> Option<Meaning> {
         },
         Some(value) => match i64::try_from(value) {
             Ok(value) => Some(Meaning::Int(value)),
-            // Go reads large numbers only without a sign.
+            // Go parses large numbers only without a sign.
             Err(_) if text.starts_with('+') => float(text),
             Err(_) => Some(Meaning::Large(value)),
         },
@@ -69,7 +69,7 @@ fn number(text: &str) -> Option<Meaning> {
     }
 }
 
-/// Digits after what tells their base: `0x`, `0o`, `0b`, or a `0` alone for octal.
+/// Parses digits after a base prefix: `0x`, `0o`, `0b`, or `0` for octal.
 fn whole(text: &str) -> Option<u64> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (text.get(2..)?, 16),
@@ -117,7 +117,7 @@ impl Meaning {
         }
     }
 
-    /// As Go prints it; a text as it is.
+    /// Formats the value as Go does; a text is unchanged.
     pub(super) fn in_go(self, text: &str) -> String {
         match self {
             Self::Null => "<nil>".to_owned(),

@@ -17,7 +17,7 @@ fn source(name: &str, text: &str) -> Source {
     Source { name: name.to_owned(), text: text.to_owned() }
 }
 
-/// What is wrong with a file, without its name.
+/// The problems of a file, without its name.
 fn told(text: &str) -> Vec<String> {
     match load(&[source("x", text)], &Options::default()) {
         Ok(_) => Vec::new(),
@@ -25,7 +25,7 @@ fn told(text: &str) -> Vec<String> {
     }
 }
 
-/// What a file is warned of, without its name.
+/// The warnings of a file, without its name.
 fn warned(text: &str) -> Vec<String> {
     match load(&[source("x", text)], &Options::default()) {
         Ok(loaded) => loaded.warnings.iter().map(without_name).collect(),
@@ -60,7 +60,7 @@ fn one(fields: &str) -> String {
     format!("domain: d\ndescriptors:\n- {{ {fields} }}\n")
 }
 
-/// What is wrong with a descriptor of these fields, without where it is; it is one thing.
+/// The single problem of a descriptor with these fields, without its position.
 fn wrong(fields: &str) -> String {
     let told = told(&one(fields));
     assert_eq!(told.len(), 1, "{fields}: {told:?}");

@@ -22,7 +22,7 @@ use crate::rules::rule::{
 };
 use crate::rules::{KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
-/// A mapping of a level, without what it is called.
+/// The mapping of a level, without a title.
 pub(super) fn level(level: Level) -> Value {
     let valid = KEYS.iter().copied().filter(|key| key.belongs(level, Form::Native));
     let properties: Map<String, Value> =
@@ -193,7 +193,7 @@ fn of_rate_limit(key: Key, level: Level) -> Value {
     }
 }
 
-/// In Envoy's form a list of names in mappings, in ours a list of ids.
+/// In Envoy's form a list of names in mappings, in the native form a list of ids.
 fn replaces(level: Level) -> Value {
     let description = "The rules that do not count in a request that this one matches.";
     if level == Level::RateLimit {
@@ -307,7 +307,7 @@ fn consistency() -> Value {
     )
 }
 
-/// A way to be consistent, with the one thing that can be said of it.
+/// A consistency mode with its single option.
 fn detailed(word: &str, description: &str, name: &str, field: Value, example: Value) -> Value {
     let mut detail = mapping([(name, field)]);
     extend(&mut detail, json!({ "type": ["object", "null"] }));
@@ -323,7 +323,7 @@ pub(super) fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-// === what goes together ===
+// === combinations of keys ===
 
 fn needs(keys: &[Key]) -> Value {
     json!({ "required": keys.iter().map(|key| key.name()).collect::<Vec<_>>() })
@@ -352,7 +352,7 @@ fn without_star() -> Value {
     json!({ "pattern": "^[^*]*$" })
 }
 
-/// At most one of `value`, `regex` and `cidr`; an empty `value` is none.
+/// At most one of `value`, `regex` and `cidr`; an empty `value` counts as absent.
 fn one_pattern() -> [Value; 2] {
     let alone = json!({ Key::Value.name(): nothing(), Key::Cidr.name(): false });
     [
@@ -397,7 +397,7 @@ fn descriptor() -> Vec<Value> {
         when(needs(&[Key::Limits]), is(Key::RateLimit, json!(false))),
         when(needs(&[Key::Mode]), is(Key::ShadowMode, json!(false))),
         when(needs(&[Key::Id]), is(Key::RateLimit, is(Key::Name, nothing()))),
-        // Settings act on limits, and who shares a counter on those here and below.
+        // Settings require limits here; counter sharing requires limits here or below.
         when(any_of(&own(&ON_LIMITS)), any_of(&limited)),
         when(
             any_of(&own(&ON_IDENTITIES)),
@@ -407,7 +407,7 @@ fn descriptor() -> Vec<Value> {
         when(needs(&[Key::Prefix]), is(Key::Value, many_values)),
         when(has(Key::ShareThreshold, set()), some_star),
         when(has(Key::ShareThreshold, set()), json!({ "properties": alone })),
-        // With one of our own keys the file is one of our own form.
+        // A native key makes the file native.
         when(any_of(&native), is(Key::Entry, without_star())),
     ];
     all.extend(one_pattern());

@@ -28,7 +28,7 @@ pub(super) fn limits() -> Value {
     })
 }
 
-/// A limit, whatever its algorithm.
+/// A limit of any algorithm.
 pub(super) fn limit() -> Value {
     let names: Vec<&str> = FORMS.iter().map(|form| form.name).collect();
     let branches: Vec<Value> = FORMS
@@ -104,7 +104,7 @@ fn name() -> Value {
     shown("What the limit is called in answers and metrics.", text(NAME_CHARS_MAX), example)
 }
 
-/// What each algorithm does; the tests miss what is missing here.
+/// The description of each algorithm; tests check that it is complete.
 fn described(algorithm: &str) -> &'static str {
     match algorithm {
         "token_bucket" => {

@@ -1,4 +1,4 @@
-//! The schema beside the loader: what the one accepts the other must accept, too.
+//! Compares the schema with the loader.
 
 mod pages;
 mod probes;
@@ -23,12 +23,11 @@ static SCHEMA: LazyLock<(Schemas, SchemaIndex)> = LazyLock::new(|| {
     (schemas, index)
 });
 
-/// What the loader says to a file.
+/// The loader's result for a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Judged {
     Loads,
-    /// It loads with a warning of a key that means nothing where it stands: what the schema
-    /// refuses.
+    /// Loads with a warning about a key without effect at its level; the schema rejects it.
     Misplaced,
     Refused,
 }
@@ -50,7 +49,7 @@ fn loads(text: &str) -> bool {
     judged(text) != Judged::Refused
 }
 
-/// Whether it is one by the schema; what is wrong with it otherwise.
+/// Validates against the schema; returns the errors.
 fn valid(text: &str, types: Types) -> Result<(), String> {
     let value = typed::json(text, types).ok_or("no YAML")?;
     let (schemas, index) = &*SCHEMA;
@@ -112,7 +111,7 @@ fn every_algorithm_is_described_with_all_its_fields() {
 fn an_algorithm_has_its_own_fields_and_no_others() {
     let all: Vec<&str> = crate::limit::algorithms::known::field_names();
     for form in &FORMS {
-        // `rates` stands in for `rate`.
+        // `rates` replaces `rate`.
         let own = || form.fields.iter().copied().filter(|name| *name != "rates");
         let good = limit(form.name, own());
         assert!(loads(&with_limit(&good)), "{good}");

@@ -1,8 +1,8 @@
 //! The scalars of a file of rules, as patterns and bounds.
 //!
-//! A keyword of JSON Schema looks at one type and lets all others pass: `pattern` is about texts
-//! and `minimum` about numbers. So one schema can say both what a number must be and how it may be
-//! written as a text (`1_000` is one to YAML 1.2).
+//! A keyword of JSON Schema applies to one type and ignores all others: `pattern` applies to texts
+//! and `minimum` to numbers. So one schema covers both a number and its notation as a text (`1_000`
+//! is a text in YAML 1.2).
 
 use serde_json::{Map, Value, json};
 use sluicegate_core::arithmetic::EXACT_MAX;
@@ -18,7 +18,7 @@ use crate::rules::reader::REQUESTS_MAX;
 use crate::rules::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 use crate::units::UNITS;
 
-/// Blanks as Rust trims them: to JavaScript the control character for a new line is none.
+/// Whitespace as Rust trims it; JavaScript's `\s` does not include U+0085.
 const BLANKS: &str = r"[\s\x85]*";
 /// Digits with single underscores between them.
 const DIGITS: &str = "[0-9]+(?:_[0-9]+)*";
@@ -55,7 +55,7 @@ pub(super) fn text_or_nothing() -> Value {
     json!({ "type": ["string", "number", "boolean", "null"] })
 }
 
-/// What a text is that counts as none.
+/// A text that counts as absent.
 pub(super) fn nothing() -> Value {
     json!({ "enum": ["", null] })
 }
@@ -71,9 +71,9 @@ pub(super) const NETWORK: &str = "^[0-9A-Fa-f:.]+(?:/[0-9]+)?$";
 
 // === true and false ===
 
-/// What is true to YAML 1.1 and a text to YAML 1.2.
+/// True in YAML 1.1, texts in YAML 1.2.
 pub(super) const YES: [&str; 8] = ["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"];
-/// What is false to YAML 1.1 and a text to YAML 1.2.
+/// False in YAML 1.1, texts in YAML 1.2.
 pub(super) const NO: [&str; 8] = ["n", "N", "no", "No", "NO", "off", "Off", "OFF"];
 
 /// True, false or nothing, as in Envoy's form.
@@ -163,7 +163,7 @@ fn units_of_envoy() -> Value {
     json!({ "anyOf": [{ "enum": names }, { "type": "string", "pattern": pattern }] })
 }
 
-/// All that becomes the same letter in upper case: Go compares units so.
+/// All characters with the same upper case, by which Go compares units.
 fn any_case(letter: char) -> String {
     let others = match letter {
         's' => "ſ",

@@ -6,7 +6,7 @@ use super::UnitError;
 use crate::problem::quoted;
 use crate::suggest;
 
-/// A whole number up to 2^53 − 1; underscores may stand between digits.
+/// Parses a whole number up to 2^53 − 1; underscores may separate digits.
 ///
 /// ```
 /// use sluicegate_config::units::whole;

@@ -2,7 +2,7 @@ use super::*;
 
 use std::fs::{create_dir, create_dir_all, remove_file, rename, write};
 
-/// A directory of its own, gone in the end.
+/// A temporary directory, removed on drop.
 struct WatchedFolder(PathBuf);
 
 impl WatchedFolder {
@@ -29,7 +29,7 @@ impl Drop for WatchedFolder {
     }
 }
 
-/// What a look came to, and of a change the texts.
+/// Formats the result of a poll, with the texts of a change.
 fn told(look: Look) -> String {
     match look {
         Look::Same => "same".to_owned(),

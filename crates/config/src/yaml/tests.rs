@@ -161,7 +161,7 @@ fn depth_is_bounded() {
     assert_eq!(tree(&nested(DEPTH_MAX + 1)), format!("1:65: {message}"));
     let dashes = format!("{}x", "- ".repeat(100_000));
     assert_eq!(tree(&dashes), format!("1:129: {message}"));
-    // An alias is as deep as what it stands for.
+    // An alias has the depth of its node.
     let aliases = |depth: usize| {
         format!("- &a {}\n- {}*a{}", nested(60), "[".repeat(depth), "]".repeat(depth))
     };
@@ -189,7 +189,7 @@ fn nodes_are_bounded_and_aliases_count_in_full() {
     assert_eq!(within(&list(1_000)), format!("more than 1000 {message}"));
     // Also over several documents.
     assert_eq!(within(&"--- a\n".repeat(1_001)), format!("more than 1000 {message}"));
-    // What is merged counts where it stands.
+    // Merged pairs count where they are merged.
     let merged = |times: usize| {
         let base: String = (0..100).map(|key| format!("k{key}: v, ")).collect();
         format!("- &b {{{base}}}\n{}", "- { <<: *b }\n".repeat(times))

@@ -190,7 +190,7 @@ fn check(calendar: &Calendar, now: Timestamp) {
     // Nothing was longer than the bound, so `edges` did not have to stretch it.
     let longest = calendar.unit.longest();
     assert_eq!(Edges::new(starts, longest), Ok(calendar.edges(now)));
-    // Boundaries do not depend on where in the window one asks.
+    // Boundaries are the same for every moment of a window.
     let (into, last) = if first { (a, b) } else { (b, c) };
     assert_eq!(calendar.starts(into), starts);
     assert_eq!(calendar.starts(last.before(Span::from_micros(1))), starts);

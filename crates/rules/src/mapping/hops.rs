@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::attributes::Headers;
 use crate::network::Network;
 
-/// The most proxies followed.
+/// Maximum number of proxies followed.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::mapping::HOPS_MAX, 32);
@@ -142,10 +142,10 @@ fn canonical(v6: Ipv6Addr) -> IpAddr {
     IpAddr::V6(v6).to_canonical()
 }
 
-/// The elements of a line of `Forwarded`; a comma in quotes separates nothing.
+/// Splits a `Forwarded` line into elements; commas within quotes do not separate.
 ///
-/// An element that ends within quotes is dropped: an open quote of a client would otherwise swallow
-/// what a proxy appends.
+/// An element that ends within quotes is dropped. Otherwise a client's unclosed quote would swallow
+/// the elements that proxies append.
 fn forwarded(line: &[u8]) -> Vec<&[u8]> {
     let mut elements = Vec::new();
     let (mut begin, mut quoted, mut escaped) = (0, false, false);

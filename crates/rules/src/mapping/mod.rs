@@ -61,7 +61,7 @@ pub const DESCRIPTORS_MAX: usize = 64;
 pub struct Mapping {
     /// The descriptors, each a list of keys and what their values are.
     pub descriptors: Vec<Vec<(Box<str>, Part)>>,
-    /// The hits of a request; one if there is none.
+    /// The hits of a request; defaults to one.
     pub hits: Option<Part>,
 }
 
@@ -144,13 +144,14 @@ impl Described<'_> {
         decide(&self.request(domain, &self.descriptors(&entries)))
     }
 
-    /// What the request is made of, for whoever needs it for longer: all entries,
+    /// All entries; with `descriptors` and `request`, the steps of [`Self::with_request`] for
+    /// callers that need a longer lifetime.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry<'_>> {
         self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
     }
 
-    /// the descriptors,
+    /// The descriptors, borrowed from `entries`.
     #[must_use]
     pub fn descriptors<'a>(&self, entries: &'a [Entry<'a>]) -> Vec<Descriptor<'a>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied()).zip(&self.ends);
@@ -159,7 +160,7 @@ impl Described<'_> {
             .collect()
     }
 
-    /// and the request.
+    /// The request, borrowed from `descriptors`.
     #[must_use]
     pub const fn request<'a>(
         &self,

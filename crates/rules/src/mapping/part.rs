@@ -65,7 +65,7 @@ pub enum PartError {
         /// The word.
         word: String,
     },
-    /// A word needs a name behind it.
+    /// The keyword requires a name.
     NoName {
         /// The word.
         word: &'static str,
@@ -77,12 +77,12 @@ pub enum PartError {
         /// The name.
         name: String,
     },
-    /// Something stands behind it that is not `or …`.
+    /// Unexpected text that is not `or …` follows.
     Stray {
         /// What.
         text: String,
     },
-    /// Nothing stands behind `or`, or behind `text`.
+    /// No text follows `or` or `text`.
     NoText {
         /// The word.
         word: &'static str,

@@ -34,7 +34,7 @@ fn descriptor(entries: &[(&str, &str)]) -> Vec<(Box<str>, Part)> {
     entries.iter().map(|(key, part)| ((*key).into(), part.parse().unwrap())).collect()
 }
 
-/// What a mapping makes of a request: `key=value,key=value` for each descriptor, and the hits.
+/// Formats the mapped request: `key=value,key=value` for each descriptor, and the hits.
 fn described(mapping: &Mapping, headers: &dyn Headers) -> (Vec<String>, u64) {
     let described = mapping.describe(&Attributes::of(headers)).unwrap();
     described.with_request("web", |request| {

@@ -51,7 +51,7 @@ fn origin_form(uri: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a path is surely in normal form already.
+/// Whether a path is known to be in normal form.
 fn is_simple(path: &[u8]) -> bool {
     let plain = |byte: &u8| (b'!'..0x7f).contains(byte) && *byte != b'%' || *byte >= 0x80;
     let pairs = || path.windows(2);
@@ -155,7 +155,7 @@ fn decoded(text: &[u8]) -> Result<Cow<'_, str>, Why> {
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| Why::NotText)
 }
 
-/// The byte that two digits stand for.
+/// Decodes two hexadecimal digits.
 fn hex(digits: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let [high, low] = digits else { return None };

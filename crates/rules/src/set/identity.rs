@@ -1,7 +1,7 @@
 //! Identities: the bytes that name a counter, and the names of metrics.
 //!
-//! An identity is the domain, then for each entry its key and its value, or what stands for it:
-//! the node (values share a counter), or the node and a network (addresses share a counter).
+//! An identity is the domain, then for each entry its key and its value or a substitute: the node
+//! (values share a counter), or the node and a network (addresses share a counter).
 
 use super::networks::address;
 use super::{DomainNo, Kind, MatchPath, Node, RuleNo, RuleSet};
@@ -44,7 +44,7 @@ impl RuleSet {
                 out.push(NODE);
                 return self.write_node(node, out);
             }
-            // A value that is no address is counted by itself.
+            // A value that is not an address has its own counter.
             Counter::PerNetwork(prefix) => {
                 if let Some(address) = address(value) {
                     out.push(NETWORK);
@@ -63,7 +63,7 @@ impl RuleSet {
         let text = self.text(node);
         let text = match node.kind {
             Kind::Text | Kind::Regex => text,
-            // No two nodes share a network, so the first is enough, whatever is added to the list.
+            // Nodes never share a network, so the first identifies the list after later additions.
             Kind::Networks => text.split(',').next().unwrap_or_default(),
         };
         write_part(text.as_bytes(), out);
@@ -93,7 +93,8 @@ impl RuleSet {
     ) {
         let detailed = self.rule(no).detailed_metric;
         let shares = |node: &u32| self.nodes[*node as usize].counter == Counter::Shared;
-        // As there: an entry without a value keeps its `_`, unless a node shares its counter.
+        // As in envoyproxy/ratelimit: an entry without a value retains its `_`, unless a node
+        // shares its counter.
         let joint_stays = detailed && !path.nodes.iter().any(shares);
         out.push_str(self.domain_of(no));
         for (entry, number) in entries.iter().zip(&path.nodes) {

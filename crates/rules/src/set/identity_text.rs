@@ -88,7 +88,7 @@ pub fn write_readable(identity: &[u8], out: &mut Vec<u8>) {
         write_escaped(key, out);
         write_value(&mut rest, out);
     }
-    // Bytes that are no identity are kept distinct all the same.
+    // Bytes that are not a valid identity remain distinct.
     if !rest.is_empty() {
         out.push(b'!');
         write_escaped(rest, out);
@@ -120,8 +120,8 @@ fn write_value(rest: &mut &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The rule that stands for its values: `~` and a text or pattern, `~~` and an expression, `~~~`
-/// and networks.
+/// Writes the node that replaces its values: `~` and a text or pattern, `~~` and an expression,
+/// `~~~` and networks.
 fn write_node(rest: &mut &[u8], out: &mut Vec<u8>) {
     if let Some((kind, text)) = split_node(rest) {
         out.extend(std::iter::repeat_n(b'~', usize::from(kind) + 1));

@@ -186,7 +186,7 @@ const fn both(begins: u64, ends: u64) -> u64 {
     begins ^ ends.rotate_left(17)
 }
 
-/// A text in which each `*` stands for any number of characters.
+/// A text in which each `*` matches any number of characters.
 #[derive(Debug)]
 pub(super) struct Glob {
     text: Box<str>,
@@ -197,8 +197,8 @@ pub(super) struct Glob {
 }
 
 impl Glob {
-    /// The glob of a text whose first `literal` bytes are no wildcards; `None` without a star
-    /// behind them.
+    /// Compiles a text whose first `literal` bytes contain no wildcards; `None` if no star follows
+    /// them.
     pub(super) fn new(text: &str, literal: usize) -> Option<Self> {
         let stars = text.get(literal..)?;
         let prefix = literal + stars.find('*')?;

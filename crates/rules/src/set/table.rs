@@ -40,7 +40,7 @@ impl Table {
         size_of_val(&*self.slots)
     }
 
-    /// The nodes whose hash may be this one, in insertion order.
+    /// The nodes that may have this hash, in insertion order.
     #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> {
         let size = self.slots.len();

@@ -75,7 +75,7 @@ fn under(set: &RuleSet, written: &str) -> Option<u32> {
     Some(requests_per_unit)
 }
 
-/// Whose counter it is.
+/// The identity of the counter.
 fn identity(set: &RuleSet, written: &str) -> Vec<u8> {
     let entries = entries(written);
     let way = set.find("d", &entries).expect("no rule").path;
@@ -84,7 +84,7 @@ fn identity(set: &RuleSet, written: &str) -> Vec<u8> {
     identity
 }
 
-/// Checks a table of entries and the rules that they are under; 0 is none.
+/// Checks entries against the expected rules; 0 means no rule.
 fn check(set: &RuleSet, table: &[(&str, u32)]) {
     for (written, number) in table {
         assert_eq!(under(set, written).unwrap_or(0), *number, "{written}");
@@ -156,7 +156,7 @@ fn what_a_rule_is_known_by_is_its_own() {
 
 #[test]
 fn texts_of_any_length_are_told_apart() {
-    // Some stand in the node as a whole, some only begin there.
+    // Short values fit in the node; of longer ones it holds a prefix.
     let value = |length: usize, last: char| format!("{}{last}", "v".repeat(length));
     let lengths = || (0..60).zip(1..);
     let level =

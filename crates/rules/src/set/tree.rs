@@ -75,7 +75,7 @@ impl<'a> Configured<'a> {
         self.set.written(self.node()).1
     }
 
-    /// Whether its value is a text, in which each `*` stands for any number of characters.
+    /// Whether its value is a text; each `*` in it matches any number of characters.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.node().kind == Kind::Text && self.value().is_some()

@@ -1,4 +1,4 @@
-//! Every field that some limit has: its name, what a good one looks like, how it is read.
+//! All fields of limits: name, example and parser.
 
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;

@@ -23,7 +23,7 @@ pub(super) fn sliding_log(
 ) -> Result<Allows, Reported> {
     let count_denied = fields.optional(&COUNT_DENIED, report);
     let min_gap = fields.optional(&MIN_GAP, report);
-    // What cannot be read does not count denials: each mistake is told once.
+    // An invalid value counts as false, so that each error is reported once.
     let counts_denied = count_denied.unwrap_or_default().unwrap_or_default();
     let rates = rates(fields, counts_denied, report)?;
     count_denied?;

@@ -1,4 +1,4 @@
-//! What is told about each mistake, word for word.
+//! The exact message of each problem.
 
 use super::*;
 
@@ -344,7 +344,7 @@ fn all_mistakes_come_at_once_in_the_order_of_the_text() {
 
 #[test]
 fn the_table_of_fields_is_what_the_readers_take() {
-    // A field that a reader does not take would be refused as a stranger with its own algorithm.
+    // Without its reader, a field would be rejected as unknown by its own algorithm.
     for form in &FORMS {
         for field in form.fields {
             let text = format!("{{ algorithm: {}, {field}: [[]] }}", form.name);

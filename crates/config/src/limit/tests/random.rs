@@ -52,7 +52,7 @@ fn good(name: &str) -> BoxedStrategy<String> {
     }
 }
 
-/// A limit that loads can be enforced at any time; one that does not says so in whole lines.
+/// A limit that loads can be enforced at any time; otherwise each problem is a whole line.
 fn check(text: &str) -> Option<usize> {
     match limits("x", text) {
         Ok(limits) => {

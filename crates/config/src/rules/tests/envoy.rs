@@ -1,7 +1,7 @@
-//! What envoyproxy/ratelimit accepts, what it refuses, and in which words.
+//! Files that envoyproxy/ratelimit accepts or rejects, and its messages.
 //!
-//! The cases follow what the real one answered when it was run on them (commit 3fb7025); globs with
-//! a `*` anywhere and `metadata` follow its later documentation.
+//! The cases record the results of the original (commit 3fb7025); globs with a `*` anywhere and
+//! `metadata` follow its later documentation.
 
 use super::*;
 use sluicegate_core::mode::Mode;
@@ -403,7 +403,7 @@ fn keys_at_the_wrong_level_are_warned_of() {
     let text = "domain: d\nkey: k\ndescriptors:\n- { key: k, rate_limit: { unit: day, key: x, \
                 requests_per_unit: 1 } }\n";
     assert_eq!(warned(text).len(), 2);
-    // What stands below is looked at all the same.
+    // The nested levels are checked regardless.
     let message = wrong(&format!("key: k, {LIMIT}, domain: {{ zzz: 1 }}"));
     assert!(message.contains("unknown key 'zzz'"), "{message}");
 }

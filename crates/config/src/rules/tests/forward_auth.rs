@@ -1,5 +1,4 @@
-//! `forward_auth`: what is read, and what becomes of several files. What is wrong with it is in
-//! `tests/mistakes`.
+//! `forward_auth`: parsing, and merging of several files. `tests/mistakes` covers its problems.
 
 use super::*;
 use sluicegate_rules::domain::Joint;

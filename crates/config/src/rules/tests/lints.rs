@@ -1,4 +1,4 @@
-//! What is surely not meant.
+//! Warnings for configurations that are surely unintended.
 
 use super::*;
 

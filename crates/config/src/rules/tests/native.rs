@@ -1,4 +1,4 @@
-//! Our own form: every setting, and what does not fit together.
+//! The native form: every setting, and conflicts between them.
 
 use super::*;
 use sluicegate_core::mode::Mode;
@@ -233,7 +233,7 @@ fn settings_need_limits() {
         "metadata: {}",
     ];
     for setting in all {
-        // A key of our own, so that the file is of our own form.
+        // A native key, so that the file is in the native form.
         let text = format!(
             "domain: d\nallow: []\ndescriptors:\n- {{ key: k, {setting}, descriptors: [{{ key: c, \
              {BUCKET} }}] }}\n"
@@ -409,7 +409,7 @@ fn what_is_written_counts_more_than_what_a_template_says() {
     let node = &domain.descriptors[1];
     assert!(matches!(&node.value, Pattern::Text(value) if value == "b"));
     assert_eq!(node.rule.as_ref().unwrap().cost, 3);
-    // What is wrong with a template is told once.
+    // A problem of a template is reported once.
     let wrong = told(&text.replace("cost: 2", "overflow: x"));
     assert_eq!(wrong.len(), 1, "{wrong:?}");
 }

@@ -11,7 +11,7 @@ fn check(text: &str) {
         let (problems, warnings) =
             match load(&sources, &Options { merge_domains, ..Options::default() }) {
                 Ok(loaded) => {
-                    // What is loaded needs no further check.
+                    // A loaded file needs no further validation.
                     let set = RuleSet::new(loaded.domains);
                     assert!(set.is_ok(), "{text:?}: {:?}", set.err());
                     (Vec::new(), loaded.warnings)

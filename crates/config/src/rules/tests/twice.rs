@@ -60,7 +60,7 @@ fn templates_work_as_in_yaml_v2() {
         (&*key, rule.limits, rule.name.as_deref()),
         ("other", limit(1, Unit::Day), Some("n"))
     );
-    // By position, as there: what stands before is overruled.
+    // By position, as in envoyproxy/ratelimit: a later key overrides an earlier one.
     let text = format!("{base}- {{ key: other, <<: *b, value: x }}\n");
     assert_eq!(domain(&text).descriptors[1].key, "base");
     assert!(warned(&text)[0].contains("is given twice, first on line 4"), "{:?}", warned(&text));

@@ -1,4 +1,4 @@
-//! The files and pages that people read.
+//! The published files and pages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,14 +52,14 @@ fn what_the_guide_shows_is_valid() {
     assert!(count >= 8, "{count}");
 }
 
-/// The mistakes that no schema sees: what is wrong is what a text means, or how places far from
-/// each other fit.
+/// Errors that no schema detects: they concern the meaning of a text or the relation of distant
+/// parts.
 const UNSEEN: [&str; 9] = [
     "bad_regex",
     "duplicate_descriptor",
     "forward_auth_nowhere",
     "host_bits",
-    // A key that is given twice: the editor's own parser tells.
+    // A duplicate key: the editor's parser reports it.
     "indentation_of_descriptors",
     "leased_log",
     "never_matches",
@@ -71,7 +71,7 @@ const UNSEEN: [&str; 9] = [
 fn most_mistakes_are_seen_by_the_schema_too() {
     let mut unseen = BTreeSet::new();
     for (name, text) in files(&root().join("crates/config/tests/mistakes"), "yaml") {
-        // What is no YAML is told by the editor itself.
+        // The editor itself reports invalid YAML.
         let unreadable = typed::json(&text, Types::Yaml12).is_none();
         if !unreadable && valid(&text, Types::Yaml12).is_ok() {
             unseen.insert(name);

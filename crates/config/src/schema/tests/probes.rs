@@ -1,12 +1,12 @@
-//! Every field and key with every odd value that somebody might write: what the loader accepts is
-//! valid by the schema, and most of what it refuses is not.
+//! Every field and key with unusual values: the schema accepts all that the loader accepts and
+//! rejects most of the rest.
 
 use super::typed::Types;
 use super::{Judged, judged, limit, valid, valid_by_any, with_limit};
 use crate::limit::algorithms::FORMS;
 use crate::rules::keys::{Form, KEYS, Key, Level};
 
-/// Values of every kind, written in every way.
+/// Values of every type and notation.
 const PROBES: [&str; 100] = [
     "",
     "~",
@@ -200,7 +200,7 @@ fn every_field_of_a_limit() {
     assert!(count.accepted > 300 && count.seen * 100 > count.refused * 95, "{count:?}");
 }
 
-/// A file with this key and value at a level, beside whatever else.
+/// A file with this key and value at a level, with the given siblings.
 fn at(level: Level, beside: &str, key: Key, value: &str) -> String {
     let pair = format!("{}: {value}{beside}", key.name());
     match level {
@@ -217,7 +217,7 @@ fn at(level: Level, beside: &str, key: Key, value: &str) -> String {
     }
 }
 
-/// What may stand beside a key at its level.
+/// The siblings that a key may have at its level.
 fn beside(level: Level) -> &'static [&'static str] {
     match level {
         Level::Root => &["", ", domain: x", ", domain: x, allow: []"],

@@ -1,8 +1,8 @@
-//! Random files of both forms, right as far as their maker knows: what loads is valid by the
-//! schema.
+//! Random files of both forms, valid as far as the generator can ensure: the schema accepts each
+//! file that loads.
 //!
-//! A file is made from a tape of bytes, each of which is a choice; where the tape ends, the first
-//! and simplest is chosen. So proptest finds the smallest file by cutting the tape.
+//! A file is generated from a tape of bytes, each of which is a choice; past its end, the first and
+//! simplest option is chosen. So proptest shrinks the file by cutting the tape.
 
 use std::slice::Iter;
 

@@ -28,7 +28,7 @@ fn of(node: &Node, types: Types) -> Value {
         },
         Content::Sequence(items) => items.iter().map(|item| of(item, types)).collect(),
         Content::Mapping(pairs) => {
-            // What is written counts more than what is taken over.
+            // A written key overrides a merged one.
             let (merged, written): (Vec<_>, Vec<_>) = pairs.iter().partition(|pair| pair.merged);
             let mut map = Map::new();
             for pair in merged.into_iter().chain(written) {

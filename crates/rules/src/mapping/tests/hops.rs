@@ -1,4 +1,4 @@
-//! Who asks.
+//! Client addresses from forwarding headers.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ fn the_nearest_that_is_not_ours() {
         ("203.0.113.9, ::ffff:10.0.0.2", "203.0.113.9"),
         ("203.0.113.9, fd00::2", "203.0.113.9"),
         (" 203.0.113.9 ,, ", "203.0.113.9"),
-        // Behind what is no address nobody is believed.
+        // An invalid address ends the trusted chain.
         ("6.6.6.6, unknown", "10.0.0.1"),
         ("6.6.6.6, unix:, 10.0.0.2", "10.0.0.2"),
         ("6.6.6.6, _hidden, 10.0.0.2", "10.0.0.2"),
@@ -67,7 +67,7 @@ fn forwarded_is_read_where_there_is_no_other() {
         ("proto=https; for=203.0.113.9", "203.0.113.9"),
         ("for=6.6.6.6, proto=https", "10.0.0.1"),
         ("for=unknown", "10.0.0.1"),
-        // Quotes that are opened by a stranger take in nothing.
+        // A client's unclosed quote swallows no later element.
         ("for=6.6.6.6;x=\", for=203.0.113.9", "10.0.0.1"),
         ("for=6.6.6.6;x=\", for=\"[2001:db8::9]\"", "10.0.0.1"),
         ("x=\"a, for=6.6.6.6\", for=203.0.113.9", "203.0.113.9"),
@@ -96,7 +96,7 @@ fn there_is_an_end_to_proxies() {
     assert_eq!(client(&[("x-forwarded-for", line.as_bytes())]), "10.0.0.9");
 }
 
-/// All lines as one, from left to right; whoever stands behind the last that is not ours.
+/// Reference implementation: joins all lines and returns the last untrusted address.
 fn naive(lines: &[String]) -> String {
     let all = lines.join(",");
     let hops: Vec<&str> = all.split(',').map(str::trim).filter(|hop| !hop.is_empty()).collect();
@@ -129,7 +129,7 @@ proptest! {
         prop_assert_eq!(client(&headers), naive(&lines));
     }
 
-    /// Whatever a client writes, a proxy of ours writes behind it.
+    /// The address appended by a trusted proxy overrides all client input.
     #[test]
     fn nobody_can_pass_for_another(
         name in select(&["x-forwarded-for", "forwarded"][..]),

@@ -1,4 +1,4 @@
-//! What a part is, and what a mapping makes of them.
+//! Parsing of parts, and mappings built from them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -198,7 +198,7 @@ fn a_descriptor_with_a_missing_part_is_left_out() {
     }
 }
 
-/// A path by the slowest way: one escape after the other, then one segment after the other.
+/// Reference path normalization: unescapes byte by byte, then resolves segment by segment.
 fn naive_path(path: &str) -> String {
     let mut text = String::new();
     let letters: Vec<char> = path.chars().collect();
@@ -236,7 +236,7 @@ proptest! {
     fn paths_are_those_of_a_naive_reading(path in "/([a-c./%]|%2[eEfF5]|%6[12]|%0[0a]|%[7f]f){0,12}") {
         let told = in_uri("path", path.as_bytes());
         prop_assert_eq!(&told, &naive_path(&path));
-        // What is in its one form stays so, once what is kept escaped is taken as it is.
+        // Normalization is idempotent.
         prop_assert_eq!(in_uri("path", told.as_bytes()), told);
     }
 

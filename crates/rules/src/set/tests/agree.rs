@@ -13,7 +13,7 @@ use super::trees::{Bytes, Entries};
 
 const REQUESTS: usize = 8;
 
-/// Panics where the set says anything else than the naive matcher.
+/// Panics if the set and the naive matcher disagree.
 pub(super) fn check(bytes: &[u8]) {
     // Bytes of their own for the requests: a large tree would leave none.
     let (asking, written) = bytes.split_at(bytes.len() / 4);
@@ -47,7 +47,7 @@ fn borrowed(entries: &Entries) -> Vec<Entry<'_>> {
     entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
 }
 
-/// What was written can be read back.
+/// The compiled tree reproduces the configured one.
 fn compare_trees(set: &RuleSet, written: &[DescriptorConfig], read: &[Configured<'_>]) {
     assert_eq!(written.len(), read.len(), "{written:#?} {read:#?}");
     for (node, one) in written.iter().zip(read) {
@@ -96,8 +96,7 @@ fn compare_ways(domain: &Domain, set: &RuleSet, entries: &[Entry<'_>]) {
     assert_eq!(told.end, end, "{entries:?} in {domain:#?}");
 }
 
-/// All as one request: the same lists, and the same counters wherever the naive matcher says so and
-/// nowhere else.
+/// As one request: the same lists, and exactly the counters of the naive matcher.
 fn compare_plans(domain: &Domain, set: &RuleSet, asked: &[Vec<Entry<'_>>]) {
     let descriptors: Vec<_> = asked.iter().map(|entries| Descriptor::of(entries)).collect();
     let mut plan = Plan::default();

@@ -215,7 +215,7 @@ fn what_matches_the_same_is_there_twice() {
         refused(Joint::Apart, vec![text("a", "b*"), any("c"), text("a", "b*")]),
         "duplicate descriptor `a=b*`"
     );
-    // One of the same text, but not the same, stands between them.
+    // A different node with the same text is between them.
     assert_eq!(
         refused(Joint::Apart, vec![split().0, split().1, split().0]),
         "duplicate descriptor `a=b_c`"

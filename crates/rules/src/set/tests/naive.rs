@@ -1,6 +1,6 @@
-//! The rules as the documentation tells them, without a table, an index or a list: every node of a
-//! level is looked at, for each entry anew. It shares no code with the set, and the fuzzer uses it
-//! too, so it sees nothing but what is public.
+//! Naive matcher after the documentation, without tables or indexes: it visits every node of a
+//! level for every entry. It shares no code with the set and uses only the public API, because the
+//! fuzzer uses it too.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,8 +18,7 @@ pub(super) struct Taken<'a> {
     pub(super) how: MatchKind,
 }
 
-/// What stands for an entry when counters are told apart; nodes are told apart by where they lie in
-/// memory.
+/// The part of a counter's identity that one entry contributes; nodes are compared by address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counted {
     Value(String, String),
@@ -46,15 +45,14 @@ fn follow<'a>(
     follow(&taken.node.descriptors, joint, rest, way);
 }
 
-/// The node whose rule counts: that of the last entry, if all of them led somewhere and there is a
-/// rule.
+/// The node of the last entry, if all entries match and it has a rule.
 pub(super) fn find<'a>(domain: &'a Domain, entries: &[Entry<'_>]) -> Option<&'a DescriptorConfig> {
     let way = way(domain, entries);
     let last = way.last().filter(|_| way.len() == entries.len())?;
     last.node.rule.as_ref().map(|_| last.node)
 }
 
-/// Whose counter it is, for entries that lead to a rule.
+/// The identity of the counter, for entries that match a rule.
 pub(super) fn identity(domain: &Domain, entries: &[Entry<'_>]) -> Option<Vec<Counted>> {
     find(domain, entries)?;
     let counted = |(taken, entry): (&Taken<'_>, &Entry<'_>)| {
@@ -71,7 +69,7 @@ pub(super) fn identity(domain: &Domain, entries: &[Entry<'_>]) -> Option<Vec<Cou
     Some(way(domain, entries).iter().zip(entries).map(counted).collect())
 }
 
-/// The first entry that is on a list: all of `deny` is asked before any of `allow`.
+/// The first listed entry; all of `deny` precedes `allow`.
 pub(super) fn listed(
     domain: &Domain,
     descriptors: &[Vec<Entry<'_>>],
@@ -169,7 +167,7 @@ fn address(value: &str) -> Option<IpAddr> {
     value.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// Tries everything that a star could stand for.
+/// Tries every expansion of a star.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,

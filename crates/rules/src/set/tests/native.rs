@@ -1,4 +1,4 @@
-//! What our own form adds: networks, regular expressions, lists, and counters by network.
+//! Features of the native form: networks, regular expressions, lists, and counters by network.
 
 use super::*;
 use crate::domain::{Counter, ListEntry};
@@ -118,7 +118,7 @@ fn lists_decide_before_limits_and_deny_before_allow() {
             listed("ip", net("10.6.6.0/24")),
             listed("user", Pattern::Text("bad*".to_owned())),
         ],
-        // Lists are in our own form whatever the domain is in.
+        // Lists use the native form in every domain.
         ..domain(Joint::Joined, vec![limited(1, any("user"))])
     }])
     .unwrap();

@@ -62,7 +62,7 @@ fn a_rule_replaces_others_of_the_same_request() {
         (vec!["this=1", "that=1"], vec!["(this)", "(that)"]),
         (vec!["this=1"], vec!["this"]),
         (vec!["plain=1", "none=1"], vec!["plain", "-"]),
-        // One that is replaced replaces all the same.
+        // A replaced rule still replaces others.
         (vec!["plain=1", "stronger=1", "strongest=1"], vec!["(plain)", "(stronger)", "strongest"]),
         (vec!["strongest=1", "stronger=1", "plain=1"], vec!["strongest", "(stronger)", "(plain)"]),
         (vec!["free=1", "free=2"], vec!["free", "free"]),

@@ -1,13 +1,11 @@
-//! Random trees and requests: the compiled set says what the naive reading of the documentation
-//! says.
+//! Random trees and requests: the compiled set agrees with the naive matcher.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
 use super::agree::check;
 
-/// So many cases, the same ones every time; `PROPTEST_CASES` asks for more, and for others each
-/// time.
+/// A deterministic number of cases; `PROPTEST_CASES` runs more, with a new seed each time.
 fn cases(at_least: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok();
     let asked = asked.and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What metrics call whoever took a way, letter by letter as envoyproxy/ratelimit does.
+//! Metric names of rules, identical to envoyproxy/ratelimit.
 
 use super::*;
 use crate::domain::Counter;

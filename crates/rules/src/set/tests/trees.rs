@@ -1,6 +1,5 @@
-//! From bytes to a small tree of rules and to requests that are likely to meet it: for property
-//! tests, whose bytes are random, and for the fuzzer, whose bytes are chosen. The words are few, so
-//! that what could be mixed up comes up.
+//! Builds a small rule tree and likely matching requests from bytes: random ones for property
+//! tests, chosen ones for the fuzzer. The vocabulary is small, so that collisions are frequent.
 
 use regex::Regex;
 
@@ -63,7 +62,7 @@ impl Bytes<'_> {
         words[self.below(words.len())]
     }
 
-    /// A domain whose rules are told apart by their cost.
+    /// A domain whose rules have distinct costs.
     pub(super) fn domain(&mut self) -> Domain {
         let joint = if self.one_in(2) { Joint::Joined } else { Joint::Apart };
         let tolerant = self.one_in(8);
@@ -88,8 +87,7 @@ impl Bytes<'_> {
         for _ in 0..count {
             let mut node = match many && !self.one_in(6) {
                 true => DescriptorConfig::text(key, self.glob()),
-                // Often of one key, so that nodes stand in each other's way; and often counted
-                // alike.
+                // Often the same key, so that nodes compete, and often the same counter.
                 false => {
                     let key = if self.one_in(3) { self.of(&KEYS) } else { key };
                     DescriptorConfig::new(key, self.pattern())
@@ -147,7 +145,7 @@ impl Bytes<'_> {
                     .collect(),
             ),
             4 => Pattern::Text(self.glob()),
-            // What a network or an expression is written like, as a text.
+            // A text that looks like a network or an expression.
             5 if self.one_in(2) => Pattern::Text(self.of(&NETWORKS).to_owned()),
             5 => Pattern::Text(self.of(&EXPRESSIONS).to_owned()),
             _ => Pattern::Text(self.text(4)),
@@ -155,7 +153,7 @@ impl Bytes<'_> {
     }
 
     fn glob(&mut self) -> String {
-        // Now and then longer than the index tells apart.
+        // Occasionally longer than the indexed prefix.
         let long = if self.one_in(12) { "a".repeat(90 + self.below(12)) } else { String::new() };
         let (before, after) = (self.text(3), self.text(3));
         if self.one_in(2) {
@@ -187,8 +185,7 @@ impl Bytes<'_> {
         entries
     }
 
-    /// The same entries with another value in one place: whether they share a counter is worth
-    /// asking.
+    /// The same entries with one value changed, to compare their counters.
     pub(super) fn varied(&mut self, entries: &Entries) -> Entries {
         let mut varied = entries.clone();
         let place = self.below(entries.len().max(1));
