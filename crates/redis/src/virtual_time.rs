@@ -21,7 +21,7 @@ use super::script::{
 };
 use sluicegate::backend::Rule;
 
-/// Limits on a store in virtual time. Its records expire after an hour, whatever the limits.
+/// Limits on a store in virtual time. Its records expire after an hour, regardless of the limits.
 #[derive(Debug)]
 pub struct VirtualLimiter {
     link: Link,
@@ -52,7 +52,7 @@ static DELETE: Script = Script::new("return redis.call('UNLINK', unpack(KEYS))\n
 // === impl VirtualLimiter ===
 
 impl VirtualLimiter {
-    /// A limiter whose keys have a prefix.
+    /// Opens a limiter with a key prefix.
     ///
     /// # Errors
     /// When the limits do not support the mode, or a call fails.

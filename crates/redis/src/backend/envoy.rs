@@ -1,7 +1,7 @@
 //! Limits in Envoy's form on the keys of envoyproxy/ratelimit, for fleets that migrate from it.
 //!
-//! They are decided first, in one pipeline, and charged whatever the others say; then the others,
-//! which are only evaluated if the request is denied already.
+//! They are decided first, in one pipeline, and charged regardless of the others. The others
+//! follow, and are only evaluated if the request is already denied.
 
 use sluicegate::backend::{BoundStep, Call, ChargedLimits, Operation, StoreError, StoreFailure};
 use sluicegate::{LimitState, Snapshot, Status};

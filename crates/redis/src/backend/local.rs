@@ -6,9 +6,8 @@
 //!   strict      the store is called
 //! ```
 //!
-//! They come before the store: a denial saves the call of steps that are charged all or nothing,
-//! and an admission is undone if the store denies. Steps that are charged by themselves go to the
-//! store in any case.
+//! They precede the store: a denial saves the call of all-or-nothing steps, and an admission is
+//! undone if the store denies. The store always decides steps that are charged independently.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -47,11 +46,11 @@ pub(super) struct LocalStep<'a> {
 pub(super) enum Local {
     /// Decided.
     Decided(Verdict, Promise),
-    /// This node does not know enough.
+    /// This node has too little information.
     Unknown,
 }
 
-/// The steps of a request that this node has decided. Those beyond the 128th go to the store.
+/// The steps of a request that this node has decided. The store decides those beyond the 128th.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct LocalDecisions {
     decided: u128,

@@ -1,9 +1,9 @@
 //! Redis as the backend of an engine.
 //!
-//! A request's steps go to the store in one script call, which decides them all or nothing. On a
-//! Cluster, steps whose keys are in different slots go in one call each, side by side; if one
-//! denies, the charges of the others are refunded in the background. A node that dies in between
-//! leaves such a charge: at most one request's cost passes too little, never too much.
+//! One script call decides the steps of a request, all or nothing. On a Cluster, steps whose keys
+//! are in different slots take one concurrent call each; if one denies, the charges of the others
+//! are refunded in the background. A node that crashes in between leaves such a charge: the limit
+//! admits at most one request's cost too little, never too much.
 //!
 //! Steps of leased and eventual rules are decided on this node where possible (`local`), before the
 //! store is called. Steps that the store does not answer are decided by their rules' failure policy
@@ -73,7 +73,7 @@ struct Group<'a> {
 /// How often a request that waits for a slot looks for one: other nodes may release theirs before
 /// the leases end.
 const SLOT_POLL_INTERVAL: Span = Span::from_millis(50);
-/// A lease is renewed no more often than this.
+/// Shortest interval between renewals of a lease.
 const RENEW_INTERVAL_MIN: Span = Span::from_millis(100);
 
 // === impl RedisBackend ===
@@ -95,8 +95,8 @@ impl RedisBackend {
         engine.with_backend(backend)
     }
 
-    /// Keeps limits in Envoy's form on the keys of envoyproxy/ratelimit, so that both count on one
-    /// Redis. Those per second may be on another one.
+    /// Stores limits in Envoy's form under the keys of envoyproxy/ratelimit, so that both share the
+    /// counters of one Redis. Limits per second may use a second Redis.
     #[must_use]
     pub fn with_envoy_keys(self, keys: EnvoyKeys, per_second: Option<Link>) -> Self {
         let counters = EnvoyCounters::new(self.store.link().clone(), per_second, keys);
@@ -121,8 +121,8 @@ impl RedisBackend {
         self.leases.list(max)
     }
 
-    /// Returns all leases, and pushes all counts. To be called before a node stops; later requests
-    /// go to the store.
+    /// Releases all leases and pushes all counts. Must be called before a node stops; the store
+    /// decides later requests.
     pub async fn close(&self) {
         tokio::join!(self.leases.close(), self.eventual.close());
     }
@@ -433,7 +433,7 @@ impl Backend for RedisBackend {
     ) -> Deferred<'a, bool> {
         Deferred::pending(async move {
             let part = self.script_part(&step, now);
-            // If the store is gone, it forgets the booking by itself a day later.
+            // If the store is unreachable, the booking expires there after a day.
             let _ = self.store.forget(&part, holder).await;
             let has_slots = step.counter.has_slots();
             if has_slots {

@@ -81,7 +81,7 @@ impl RedisBackend {
         }
     }
 
-    /// Decides a step whose peers' counts cannot be pulled, by its rule's failure policy.
+    /// Decides a step by its rule's failure policy when its peers' counts cannot be pulled.
     fn decide_without_peers(
         &self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Reconciliation of a decision with the store, which charges what was admitted without it.
+//! Reconciliation of a decision with the store, which charges the admissions made without it.
 //!
 //! ```text
 //!                               the store charged it      it did not, or that is unknown
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A call that missed its deadline is reconciled when its outcome arrives: the request was decided
-//! without the store, which may have executed the call all the same. What it charged for a denied
-//! request stays charged: a refund that comes so late would return tokens that have been refilled
-//! meanwhile, and more would pass than the limit allows.
+//! without the store, which may still have executed the call. A charge for a denied request is not
+//! refunded: so late, a refund would return tokens that have been refilled meanwhile, and more
+//! would pass than the limit allows.
 
 use sluicegate::Status;
 use sluicegate::backend::{ChargeMode, Combine, charges};
@@ -32,8 +32,8 @@ struct DecidedGroup {
 }
 
 impl RedisBackend {
-    /// Charges in the store what was admitted without it, and refunds what it charged to some steps
-    /// of a denied request. In the background.
+    /// Charges admissions to the store that were made without it, and refunds its charges for a
+    /// denied request. In the background.
     pub(super) fn reconcile(&self, groups: Vec<Group<'_>>, statuses: &[Status], allowed: bool) {
         let is_one = groups.len() < 2;
         for group in groups {
@@ -46,7 +46,7 @@ impl RedisBackend {
         }
     }
 
-    /// Refunds what was charged to a request that ends with an error.
+    /// Refunds the charges of a request that ends with an error.
     pub(super) fn refund_answered(&self, groups: Vec<Group<'_>>) {
         for Group { steps, reply, .. } in groups {
             match reply {
@@ -71,7 +71,7 @@ impl RedisBackend {
             let store = self.store.clone();
             tokio::spawn(async move {
                 let op = ScriptOp::Refund;
-                // If that fails too, a little less passes than might.
+                // If that fails too, slightly less passes than the limit allows.
                 let _ = store.refund(ScriptRequest { parts, op, holder: None, count: 1 }).await;
             });
         }
@@ -102,7 +102,7 @@ impl RedisBackend {
 }
 
 impl DecidedGroup {
-    /// Journals what was admitted, unless the store has charged it.
+    /// Journals admissions that the store has not charged.
     fn journal(&self, store: &Store, decision: Option<&ScriptAnswer>) {
         let charged: Vec<bool> = match decision {
             Some(answer) => charges(&self.modes, &answer.verdicts, answer.allowed).collect(),

@@ -25,7 +25,7 @@ pub(super) struct RedisStep<'a> {
     bound: BoundStep<'a>,
     /// The same as the script takes it.
     pub(super) script: ScriptPart,
-    /// What a hit weighs in this node's memory.
+    /// The weight of a hit in this node's memory.
     pub(super) weight: Weight,
     /// Whether its rule is in shadow mode.
     pub(super) is_shadow: bool,
@@ -37,7 +37,7 @@ pub(super) struct OverrideRules {
     known: Mutex<HashMap<Override, Arc<ScriptRule>>>,
 }
 
-/// The largest number of them that is kept; then all are dropped.
+/// Maximum number of cached rules; all are dropped when it is reached.
 const OVERRIDE_RULES_MAX: usize = 1_024;
 
 impl<'a> Deref for RedisStep<'a> {

@@ -38,7 +38,7 @@ pub struct Address {
     pub(super) database: u16,
 }
 
-/// What the address points to.
+/// The target of the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Single(Host),

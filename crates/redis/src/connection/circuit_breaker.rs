@@ -31,7 +31,7 @@ pub enum BreakerState {
     Closed,
     /// Calls fail at once.
     Open,
-    /// Calls fail at once, and a probe is under way.
+    /// Calls fail at once, and a probe is in flight.
     HalfOpen,
 }
 

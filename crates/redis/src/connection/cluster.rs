@@ -217,7 +217,7 @@ impl ClusterState {
     }
 }
 
-/// Background task that keeps the slot map current.
+/// Background task that refreshes the slot map.
 async fn refresh(state: Arc<ClusterState>) {
     let mut others = Vec::new();
     loop {

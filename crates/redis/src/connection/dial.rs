@@ -26,7 +26,7 @@ pub(super) struct Dialed {
     pub(super) info: ServerInfo,
 }
 
-/// What a server reports of itself, as far as the user may read it.
+/// Server information, as far as the user's permissions allow.
 #[derive(Debug, Default)]
 pub(super) struct ServerInfo {
     /// Of the process and of its replication history: changes with a restart or a failover.

@@ -39,7 +39,7 @@ struct Dispatch<'a> {
 }
 
 impl Link {
-    /// Runs a script, and loads it if the server does not know it.
+    /// Runs a script, and loads it if the server has not cached it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, CallError> {
         self.run_script(call, LateReply::Dropped).await
     }

@@ -1,7 +1,7 @@
 //! Epoch of the store: incremented whenever it may have lost data.
 //!
-//! A new primary may lack the last writes of its predecessor, and a restarted one has only what it
-//! had saved. Both show in the identity of the process (`run_id`) and of its replication history
+//! A new primary may lack the last writes of its predecessor, and a restarted one has only its
+//! saved data. Both show in the identity of the process (`run_id`) and of its replication history
 //! (`master_replid`), which every connection reads before its first call.
 
 use std::sync::Arc;

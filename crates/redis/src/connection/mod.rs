@@ -1,8 +1,8 @@
-//! Connections to the store: which server a call goes to, over which connection, and when it fails.
+//! Connections to the store: routing of a call to a server and a connection, and its failures.
 //!
 //! *A call that may have been executed is never resent.* Only a reply that proves the opposite
-//! (`MOVED`, `ASK`, `TRYAGAIN`, `NOSCRIPT`) leads to a retry. A timeout or a broken connection is
-//! an error that says so, and the caller decides.
+//! (`MOVED`, `ASK`, `TRYAGAIN`, `NOSCRIPT`) leads to a retry. A timeout or a broken connection is a
+//! distinct error, and the caller decides.
 //!
 //! *Everything is bounded*: calls in flight, waiting callers, and the time that both take. A server
 //! that hangs costs a few callers one timeout each; then its circuit breaker opens.

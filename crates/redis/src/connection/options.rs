@@ -67,7 +67,7 @@ pub struct TlsOptions {
     pub client_cert: Option<PathBuf>,
     /// Key of the client certificate.
     pub client_key: Option<PathBuf>,
-    /// Accepts a certificate with a valid chain whatever host name it has.
+    /// Accepts a certificate with a valid chain regardless of its host name.
     pub skip_hostname_verification: bool,
 }
 

@@ -22,7 +22,7 @@ const LIFETIME_MIN: Duration = Duration::from_secs(1);
 /// Interval of probes while the circuit breaker is closed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keeps one connection of the pool established.
+/// Maintains one connection of the pool.
 pub(super) async fn maintain_connection(server: Arc<ServerState>, index: usize) {
     let options = &server.settings.options;
     let mut failures = 0;

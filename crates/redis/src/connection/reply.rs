@@ -1,4 +1,4 @@
-//! Replies of a server, classified by what the caller has to do next.
+//! Replies of a server, classified by the caller's next action.
 
 use redis::{ServerError, Value};
 
@@ -32,7 +32,7 @@ pub(super) enum ServerReply {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     pub(super) slot: u16,
-    /// An empty name stands for the replying node.
+    /// An empty name means the replying node.
     pub(super) host: Host,
 }
 

@@ -1,8 +1,8 @@
 //! Bound on the size of one reply.
 //!
-//! The Redis crate buffers a reply until it is complete, whatever its length: an endless line would
-//! take all memory. [`ReplyMeter`] follows the structure of replies as bytes pass by, and the
-//! connection is closed with the first reply above a limit.
+//! The Redis crate buffers a reply of any length until it is complete: an endless line would
+//! exhaust the memory. [`ReplyMeter`] parses the structure of replies as bytes arrive, and the
+//! first reply above a limit closes the connection.
 //!
 //! The longest reply to our scripts has 16 requests of four limits, each a log of 10,000 entries of
 //! at most 20 digits: less than 13 MiB, in fewer than 10,000 values.

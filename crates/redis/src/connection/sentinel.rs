@@ -1,9 +1,8 @@
 //! The primary that Sentinels report.
 //!
 //! All Sentinels are queried every second, and at once after an error; the majority decides, since
-//! one that was partitioned may still report the old primary. A reported server is used only if it
-//! says itself that it is a primary, so a former primary that returned as a replica is never
-//! written to.
+//! a partitioned one may still report the old primary. A reported server is used only if its own
+//! role is primary, so a former primary that returned as a replica is never written to.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -65,9 +65,9 @@ pub(super) struct Connection {
     pub(super) unanswered: AtomicU32,
     /// A call failed on it. The reconnect task is about to remove it.
     pub(super) broken: AtomicBool,
-    /// Asks the reconnect task to close it.
+    /// Signals the reconnect task to close it.
     pub(super) close: Notify,
-    /// Asks the reconnect task to replace it; it stays usable until then.
+    /// Signals the reconnect task to replace it; it stays usable until then.
     pub(super) replace: Notify,
 }
 

@@ -12,7 +12,7 @@ use super::server::Server;
 /// Slots of a Cluster.
 const SLOTS: usize = 16_384;
 
-/// Upper bound on primaries, above what a Cluster supports.
+/// Upper bound on primaries, above the maximum of a Cluster.
 const PRIMARIES_MAX: usize = 1000;
 
 /// Index of no server.

@@ -31,7 +31,7 @@ pub(super) enum Topology {
 pub(super) struct Discovery {
     /// Triggers the next round at once.
     pub(super) alarm: Arc<Notify>,
-    /// Whether the first round has ended, with whatever result.
+    /// Whether the first round has ended, with any result.
     has_run: watch::Sender<bool>,
     waiting: AtomicUsize,
     /// Why the last round failed.

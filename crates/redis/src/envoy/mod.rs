@@ -5,10 +5,11 @@
 //!   <prefix><domain>_<key>_<value>_…_<start of the window>   INCRBY key hits · EXPIRE key unit+jitter
 //! ```
 //!
-//! As there, a key holds the count of one window; hits are added first and compared afterwards, by
-//! this node's clock in whole seconds, and a request is one pipeline. Unlike there, a refund never
-//! goes below zero, a count that would overflow denies, and a cached over-limit key is compared
-//! with the current limit, so that a raised limit takes effect at once.
+//! As in envoyproxy/ratelimit, a key holds the count of one window; hits are added first and
+//! compared afterwards, by this node's clock in whole seconds, and a request is one pipeline.
+//! Unlike there, a refund never makes a count negative, a count that would overflow denies, and a
+//! cached over-limit key is compared with the current limit, so that a raised limit takes effect at
+//! once.
 //!
 //! The verdict is the core's: the count before the operation is the state of a
 //! [`Tally`](sluicegate_core::algorithm::tally::Tally), to which the operation is applied.

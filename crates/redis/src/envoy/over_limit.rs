@@ -1,8 +1,8 @@
 //! Cache of keys that are over their limit.
 //!
-//! Two generations of half the size each: new keys go to the young one, and when that is full, the
+//! Two generations of half the size each: new keys enter the young one, and when that is full, the
 //! old one is dropped. A key contains the start of its window, so keys of past windows are never
-//! read and go with their generation.
+//! read and are dropped with their generation.
 
 use std::collections::HashMap;
 

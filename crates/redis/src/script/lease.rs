@@ -34,7 +34,7 @@ pub(crate) struct LeaseRequest {
     pub(crate) serial: u64,
     /// Quota to return.
     pub(crate) give: u64,
-    /// Quota that the node keeps after that.
+    /// Quota that the node holds after that.
     pub(crate) hold: u64,
     /// Quota to acquire beyond that.
     pub(crate) want: u64,
@@ -119,7 +119,7 @@ fn decode_one(
     };
     let lapsed = lapsed_of(&record, request, now);
     let leased = record.lease(steps, &request.wish(), now);
-    // The grant of the script stands, but without an end it is useless.
+    // The script's grant is final, but without an expiry it is useless.
     let nothing = Grant { granted, until: now, valid: false, returned: false, remaining: 0 };
     let grant = if let LeaseReply::Granted(grant) = leased { grant } else { nothing };
     if leased != LeaseReply::Granted(Grant { granted, ..grant }) {

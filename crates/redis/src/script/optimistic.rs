@@ -147,7 +147,7 @@ impl OptimisticUpdates<'_> {
         Ok(self.read_modify_write(std::slice::from_ref(part), modify).await?.1)
     }
 
-    /// Removes a booking whose time has come.
+    /// Removes a due booking.
     pub(crate) async fn forget(
         &self,
         part: &OptimisticPart,
@@ -161,8 +161,8 @@ impl OptimisticUpdates<'_> {
     }
 
     /// Decides one request that the script does not support: independent parts one by one, then the
-    /// all-or-nothing parts. After an error, what was charged before stays charged. Also returns
-    /// whether a corrupt record was found.
+    /// all-or-nothing parts. After an error, earlier charges remain. Also returns whether a corrupt
+    /// record was found.
     pub(crate) async fn decide(
         &self,
         request: &ScriptRequest,
@@ -223,7 +223,7 @@ impl OptimisticUpdates<'_> {
                     records.iter_mut().zip(parts).map(part_of).collect();
                 modify(&mut accounts, now)
             };
-            // A converted record is written even if the operation is refused.
+            // A converted record is written even if the operation is rejected.
             let (writes, raises_epoch) = match &modified {
                 Ok(modified) => (modified.writes, modified.raises_epoch),
                 Err(_) => (false, false),

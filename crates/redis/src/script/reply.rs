@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The state is reported before each of several identical requests if there are sets, else once.
-//! The script reports what it found; the core derives the verdicts from that, so that remaining
-//! quota and waiting times are computed by one implementation.
+//! The script reports the state that it found; the core derives the verdicts from that, so that one
+//! implementation computes remaining quota and waiting times.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,7 +154,7 @@ impl ReplyReader {
 
     fn slots(&mut self, holder: Option<Holder>) -> Result<SetContents, BadReply> {
         let own = holder.unwrap_or(Holder(0));
-        // Any holders other than its own stand for the others.
+        // Arbitrary other holders represent the rest.
         let holders = [Holder(own.0.wrapping_add(1)), Holder(own.0.wrapping_add(2)), own];
         let mut leases = Vec::new();
         for holder in holders {
@@ -336,7 +336,7 @@ impl ScriptOp {
 // === impl ScriptAnswer ===
 
 impl ScriptAnswer {
-    /// The decision of the script stands, whatever the core says.
+    /// The decision of the script overrides the core's.
     fn overrule(&mut self, allowed: bool) {
         let outcome = match allowed {
             true => Outcome::Allow { wait: Span::ZERO },

@@ -89,7 +89,7 @@ pub(super) fn header(params: usize, requests: usize, clock: Option<Timestamp>) -
     header
 }
 
-/// The index of a matching item; appends a new one if there is none.
+/// The index of a matching item, appended if absent.
 pub(super) fn index_of<T>(
     all: &mut Vec<T>,
     matches: impl Fn(&T) -> bool,

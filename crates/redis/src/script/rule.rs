@@ -97,7 +97,7 @@ impl ScriptRule {
 // === impl RuleRegistry ===
 
 impl RuleRegistry {
-    /// A registry whose keys have a prefix.
+    /// Creates a registry with a key prefix.
     pub(crate) fn new(prefix: &[u8]) -> Self {
         Self { prefix: prefix.to_vec(), published: Mutex::default(), known: Mutex::default() }
     }

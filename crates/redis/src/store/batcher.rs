@@ -1,13 +1,13 @@
 //! Batches requests into calls of `decide.lua`.
 //!
-//! While few calls are in flight, a request is sent at once. While they are, later ones queue, and
-//! the next call takes up to [`REQUESTS_MAX`] of them at little more than the price of one. So
-//! batching adds no delay, and calls fill under load. Identical requests become one with a count: a
-//! hot key is evaluated once per call.
+//! While few calls are in flight, a request is sent at once. Otherwise requests queue, and the next
+//! call takes up to [`REQUESTS_MAX`] of them at little more than the cost of one. So batching adds
+//! no delay, and calls fill under load. Identical requests become one with a count: a hot key is
+//! evaluated once per call.
 //!
 //! Each request has its own deadline. When it passes, the caller gets [`BatchReply::Late`] and
-//! decides without the store, while the call goes on: the server may have executed it, and the
-//! caller settles its decision by the outcome that follows.
+//! decides without the store, while the call continues: the server may have executed it, and the
+//! caller reconciles its decision with the later outcome.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -70,7 +70,7 @@ pub(super) enum BatchReply {
     Decided(ScriptAnswer, Option<Observations>),
     /// The script does not support it. Nothing has changed.
     Unsupported(ScriptRequest),
-    /// The call failed. The error says whether it may have been executed.
+    /// The call failed. The error distinguishes whether it may have been executed.
     Failed(CallError),
     /// The deadline has passed. The outcome follows, which is never `Late` again.
     Late(oneshot::Receiver<Self>),

@@ -54,7 +54,7 @@ pub(crate) struct RuleWeight {
 /// A measured rule.
 struct Watched {
     rule: Arc<RuleWeight>,
-    /// Its hits so far; `None` once it is gone.
+    /// Its hits so far; `None` once it is dropped.
     hits: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     seen: u64,
     /// Thousandths of a hit per second, smoothed.
@@ -159,7 +159,7 @@ impl Known {
 }
 
 impl Watched {
-    /// Updates its demand; `None` if it is gone.
+    /// Updates its demand; `None` if it is dropped.
     fn measure(&mut self, elapsed: Span) -> Option<()> {
         let hits = (self.hits)()?;
         if elapsed.is_zero() {
@@ -237,7 +237,7 @@ fn parse_report(text: &str) -> Option<HashMap<u64, u64>> {
     Some(own)
 }
 
-/// Parses a rule and the sum of its demand, which the store keeps as a negative score.
+/// Parses a rule and the sum of its demand, stored as a negative score.
 fn parse_sum([id, sum]: &[Value; 2]) -> Option<(u64, u64)> {
     let (Value::BulkString(id), Value::BulkString(sum)) = (id, sum) else { return None };
     let (id, sum) = (std::str::from_utf8(id).ok()?, std::str::from_utf8(sum).ok()?);

@@ -59,7 +59,7 @@ impl Denials {
         Some(denial.verdict.later(now.since(denial.at)))
     }
 
-    /// The part whose denial may be cached: a single one whose denials leave no trace.
+    /// The part whose denial may be cached: a single one whose denials do not change state.
     pub(super) fn cacheable_part(request: &ScriptRequest) -> Option<ScriptPart> {
         let [part] = request.parts.as_slice() else { return None };
         let leaves_trace = part.rule.steps().iter().any(EnforcedLimit::records_denials);

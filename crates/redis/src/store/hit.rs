@@ -135,7 +135,7 @@ impl From<CallError> for HitError {
 }
 
 impl LateOutcome {
-    /// The decision of the store; `None` if it is unknown, or there is none.
+    /// The decision of the store; `None` if unknown or absent.
     pub(crate) async fn decision(self) -> Option<ScriptAnswer> {
         match self.reply.await {
             Ok(BatchReply::Decided(answer, observations)) => {

@@ -1,7 +1,7 @@
 //! Admissions of this node without the store.
 //!
-//! They are kept as accounts per identity and expire in the same way. Before the store decides on
-//! an identity again it absorbs what still counts: use above a limit is a debt, which coming
+//! They are stored as accounts per identity and expire in the same way. Before the store decides on
+//! an identity again it absorbs the unexpired use: use above a limit is a debt, which coming
 //! windows and refills pay first.
 
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Journal {
         Some((entry.rule.clone(), std::mem::take(&mut entry.account)))
     }
 
-    /// The store has absorbed what was taken. Later admissions stay.
+    /// The store has absorbed the taken admissions. Later ones remain.
     pub(super) fn absorbed(&self, key: &[u8]) {
         let mut entries = self.entries.lock();
         if entries.get(key).is_some_and(|entry| entry.account.is_new()) {
@@ -96,7 +96,7 @@ impl Journal {
         }
     }
 
-    /// The store has not absorbed what was taken.
+    /// The store has not absorbed the taken admissions.
     pub(super) fn put_back(
         &self,
         key: &[u8],

@@ -31,7 +31,8 @@ pub(super) fn key_of(namespace: &str, identity: &[u8], suffix: &str) -> Arc<[u8]
     key.into()
 }
 
-/// The hash is equal on all nodes, so it has no secret: a collision affects only those who made it.
+/// The hash is equal on all nodes, so it has no secret: a forged collision affects only the
+/// identities of its author.
 fn truncate(key: &mut Vec<u8>, start: usize, identity: &[u8]) {
     let hash = sip128(0x6761_7465, identity);
     // At a character boundary.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `hit`, `batcher`, `denials` | hits and refunds, batched into script calls; cached denials |
 //! | `membership`, `demand`, `weight` | heartbeats; shares of a limit by demand, during outages |
-//! | `journal`, `observed`, `recovery`, `rejoin` | what the store missed or lost, and its replay |
+//! | `journal`, `observed`, `recovery`, `rejoin` | replay of missed or lost data |
 //! | `key`, `store_clock`, `stats` | key names; the store's clock; counters |
 
 mod batcher;
@@ -58,7 +58,7 @@ pub(crate) use weight::Weight;
 const QUEUE_MAX: usize = 8_192;
 /// Batchers, each a task; an identity always uses the same one. One for two processors: a single
 /// one fills its calls best (with two on two processors a request took a fifth more CPU time), and
-/// keeps about two processors busy.
+/// saturates about two processors.
 const BATCHERS_MAX: usize = 8;
 /// Locks that serialize optimistic updates of an identity, so that only other nodes contend.
 const IDENTITY_LOCKS: usize = 256;
@@ -109,7 +109,7 @@ pub(super) struct StoreInner {
     counters: Arc<StoreCounters>,
 }
 
-/// Why an operation failed. Nothing has changed, unless a [`CallError`] says otherwise.
+/// Why an operation failed. Nothing has changed, unless a [`CallError`] indicates otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OperationError {
     Store(CallError),
@@ -285,7 +285,7 @@ impl Store {
         Ok(self.inner.updates().renew(&OptimisticPart::new(part), holder).await?)
     }
 
-    /// Removes a booking whose time has come.
+    /// Removes a due booking.
     pub(crate) async fn forget(
         &self,
         part: &ScriptPart,
@@ -413,7 +413,7 @@ impl StoreInner {
     }
 }
 
-/// With a seed a single one, whose order is reproducible.
+/// With a seed a single one, for a reproducible order.
 fn batcher_count(options: &StoreOptions) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, BATCHERS_MAX) }

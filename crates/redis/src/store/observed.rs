@@ -1,7 +1,7 @@
 //! Last observed records.
 //!
-//! They have two uses. After a failover or restart the store may lack writes: nodes re-assert what
-//! they observed, so that use never falls below what some node knows. And a node that has to decide
+//! They have two uses. After a failover or restart the store may lack writes: nodes re-assert their
+//! observations, so that use never falls below any node's observation. And a node that must decide
 //! without the store starts from the last observation, which includes the hits of all nodes.
 //! Refunds are not undone: every refund raises the epoch of its record.
 
@@ -44,8 +44,8 @@ pub(super) struct Observation {
     at: Timestamp,
     /// Epoch of the link, which identifies the primary.
     pub(super) primary: u64,
-    /// Whether the local share must not start from it: it did already, or other nodes have not
-    /// reported yet what they admitted.
+    /// Whether the local share must not start from it: it did already, or other nodes have not yet
+    /// reported their admissions.
     is_no_seed: bool,
 }
 
@@ -63,7 +63,7 @@ impl Observation {
     }
 
     /// Merges a later observation. Replies are processed in any order, and those of one call have
-    /// one time. Another primary may know less: earlier observations count until re-asserted.
+    /// one time. Another primary may have older data: earlier observations count until re-asserted.
     fn update(&mut self, other: Self) {
         let is_same = Arc::ptr_eq(&self.rule, &other.rule);
         let (own, others) = ((self.at, self.epoch), (other.at, other.epoch));

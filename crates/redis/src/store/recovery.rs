@@ -1,9 +1,9 @@
-//! Recovery: replays to the store what it missed during an outage, and what it lost in a failover
-//! or restart.
+//! Recovery: replays to the store the hits it missed during an outage and the data it lost in a
+//! failover or restart.
 //!
 //! An identity is recovered before the store decides on it again, by the first request for it; all
-//! others follow in the background. So a node never trusts a record that lacks something the node
-//! itself knows.
+//! others follow in the background. So a node never trusts a record that lacks its own
+//! observations.
 
 use std::sync::Arc;
 use std::sync::Weak;

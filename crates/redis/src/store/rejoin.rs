@@ -6,12 +6,12 @@
 //!                                observations                admissions
 //! ```
 //!
-//! Nodes notice at different times that the store is back. If each trusted it at once, the first
+//! Nodes detect at different times that the store is back. If each trusted it at once, the first
 //! ones would spend quota that others have admitted locally and not reported yet. So a node
 //! announces each phase with a heartbeat, and waits until all nodes have announced it after the
-//! node itself did; nodes that are gone drop out of the membership after seconds. The order matters
-//! after a loss of data: observations of one history are merged by the maximum, and what was
-//! admitted since is added to that.
+//! node itself did; stopped nodes drop out of the membership after seconds. The order matters after
+//! a loss of data: observations of one history are merged by the maximum, and later admissions are
+//! added to that.
 //!
 //! Only rules that are decided locally during outages (`on_store_failure: local`) wait; the others
 //! have nothing to report.
@@ -32,7 +32,7 @@ use crate::script::ScriptPart;
 
 /// Interval of checks of the store and of the other nodes.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
-/// After this time a reachable store is trusted anyway: a node that is gone has dropped out of the
+/// After this time a reachable store is trusted anyway: a stopped node has dropped out of the
 /// membership by then.
 const REJOIN_MAX: Duration = Duration::from_secs(5);
 
@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Whether rules with a local share are decided from it, although the store may be reachable:
-    /// other nodes may not have reported yet what they admitted.
+    /// other nodes may not yet have reported their admissions.
     #[inline]
     pub(crate) fn is_local_mode(&self) -> bool {
         self.inner.rejoin.is_local_mode()
@@ -163,8 +163,8 @@ impl Barrier {
         let Some(heartbeat) = inner.heartbeat(phase).await else { return };
         let announced = *self.announced_us.get_or_insert(heartbeat.now_us);
         let Members { count, oldest_us } = heartbeat.members(phase);
-        // A store that lost its data knows only the nodes that are back; this one remembers how
-        // many there were.
+        // A store that lost its data lists only the nodes that are back; this node remembers their
+        // number.
         let are_all_back = count >= inner.nodes.load(Ordering::Relaxed);
         self.is_passed = are_all_back && oldest_us >= announced;
     }

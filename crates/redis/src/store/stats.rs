@@ -34,7 +34,7 @@ pub struct StoreStats {
     /// Number of nodes.
     pub nodes: u64,
     /// Whether rules with a local share are decided from it: the store is down, or other nodes have
-    /// not reported yet what they admitted.
+    /// not yet reported their admissions.
     pub is_local_mode: bool,
     /// Decisions on which script and core disagreed: always 0.
     pub disagreements: u64,

@@ -78,7 +78,7 @@ impl Weight {
     }
 }
 
-/// Rounding errors kept apart; identities that share one even out.
+/// Separate rounding errors; identities that share one even out.
 const CARRIES: usize = 1_024;
 
 /// Fractions not charged yet, by hash of the identity, in 2³²nds.
@@ -132,7 +132,7 @@ mod tests {
     /// As much as one, for sums of shares.
     const WHOLE: u128 = 1 << 100;
 
-    /// Rounded up: what is at most 1 then surely is.
+    /// Rounded up, so that a sum of at most 1 is conclusive.
     fn share(weight: Weight) -> u128 {
         (WHOLE * u128::from(ONE) / u128::from(weight.0)).min(WHOLE)
     }
@@ -148,7 +148,7 @@ mod tests {
         let [busy, idle] = all_shares(&[9_000, 1_000], 2)[..] else { unreachable!() };
         // 1/8 + 3/4 * 9/10, and 1/8 + 3/4 * 1/10.
         assert_eq!((busy * 1_000 / WHOLE, idle * 1_000 / WHOLE), (799, 199));
-        // Whoever has come since has a third.
+        // A node that joined since has a third.
         let [busy, idle] = all_shares(&[9_000, 1_000], 3)[..] else { unreachable!() };
         assert!(busy + idle + WHOLE / 3 <= WHOLE);
     }
@@ -183,12 +183,12 @@ mod tests {
             prop_assert!(shares.iter().sum::<u128>() + newcomers <= WHOLE);
             let quarter = WHOLE / 4 / u128::from(live);
             prop_assert!(shares.iter().all(|share| *share + 1 >= quarter), "{shares:?}");
-            // What rounding takes is no more than a 65,536th of each share.
+            // Rounding takes at most a 65,536th of each share.
             let lost = WHOLE * u128::from(nodes) / u128::from(live) - shares.iter().sum::<u128>();
             prop_assert!(lost <= WHOLE / u128::from(ONE) + u128::from(nodes), "{lost}");
         }
 
-        /// Of any limit no more passes than the limit and one, or one hit of each node.
+        /// Admissions never exceed the limit plus one, or one hit of each node.
         #[test]
         fn small_limits_are_not_divided_into_less_than_one(
             demands in prop::collection::vec(prop_oneof![0..3_u64, 0..50_000_u64], 1..12),

@@ -8,7 +8,7 @@ use super::*;
 use crate::connection::{Address, Link, LinkOptions};
 use crate::store::StoreOptions;
 
-/// A minute in the year 2100: what is told of it is not over for as long as these tests are run.
+/// A minute in the year 2100: its windows do not end while these tests run.
 const MINUTE: u64 = 60_000_000;
 const START: u64 = 4_102_444_800_000_000;
 
@@ -79,7 +79,7 @@ async fn a_push_that_comes_twice_or_late_changes_nothing() {
         say(&one, push.clone()).await;
     }
     assert_eq!(others(&look(&two).await), [(1, 7)]);
-    // A later window has begun; what is late of the one before still counts there.
+    // A later window has begun; late counts of the previous one still count there.
     say(&one, push(0, counted(window(2, 1, 0), window(1, 9, 2)))).await;
     say(&one, push(0, counted(window(1, 12, 2), window(0, 4, 0)))).await;
     say(&one, early).await;
@@ -155,7 +155,7 @@ async fn what_is_over_is_dropped_and_everything_runs_out() {
     say(&one, push(0, soon(now + 2 * MINUTE))).await;
     let ttl: u64 = server.cli(&["PTTL", "{k}:e"]).parse().unwrap();
     assert!((120_000..=180_000).contains(&ttl), "two windows and a minute: {ttl}");
-    // As a node leaves it that has been gone for long.
+    // As left by a long-stopped node.
     let stale = format!("60000000={},{},7,0,0,0,0", now - 1, now - 2 * MINUTE);
     server.cli(&["HSET", "{k}:e", "deadbeefdeadbeef", &stale]);
     server.cli(&["HSET", "{k}:e", "garbage", "what is this"]);

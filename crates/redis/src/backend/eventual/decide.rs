@@ -13,7 +13,7 @@ use super::series::Series;
 /// Rules of up to this many limits are decided without allocation.
 const INLINE_MAX: usize = 4;
 
-/// What is decided.
+/// The operation to decide.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LocalOp {
     /// A hit, counted if admitted.

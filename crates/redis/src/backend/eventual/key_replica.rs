@@ -16,10 +16,11 @@ use sluicegate::backend::{ResolvedRule, Rule};
 use crate::script::RuleScripts;
 use crate::sync::{SeriesCounts, SyncOp, SyncReply};
 
-/// Shortest time for which a pull stays fresh, whatever the interval.
+/// Shortest time for which a pull stays fresh, regardless of the interval.
 const FRESH_MIN: Span = Span::from_millis(50);
-/// Syncs for which an admission is exposed: each node syncs twice an interval; peers learn of it
-/// within one interval, and this node learns within another what they admitted meanwhile.
+/// Syncs for which an admission is exposed: each node syncs twice per interval. Peers receive the
+/// admission within one interval, and this node receives their concurrent admissions within
+/// another.
 const SYNCS: usize = 4;
 
 /// Counts of one identity, and the rule that decides by them.
@@ -343,7 +344,7 @@ impl KeyReplica {
         let mut now = self.time?.earliest(tick).min(NOW_MAX);
         for series in &mut self.series {
             series.advance(&self.rule.limits, now);
-            // Time stands still if the store's clock steps back a little.
+            // Time does not advance while the store's clock is slightly behind.
             now = now.max(series.start());
         }
         if !self.plan.as_ref().is_some_and(|plan| plan.holds_at(now)) {

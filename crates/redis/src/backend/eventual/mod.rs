@@ -1,12 +1,12 @@
 //! Eventual consistency: nodes decide locally and exchange their counts afterwards (anti-entropy).
 //!
-//! A node decides by its own counts and the peers' as last pulled (`key_replica`). Twice in every
+//! A node decides by its own counts and the peers' as last pulled (`key_replica`). Twice per
 //! `sync_interval` it pushes its counts per window and pulls those of the peers (`sync`), so an
-//! admission is known everywhere within one interval and two calls. The overshoot is at most what
-//! nodes admitted meanwhile without knowing of each other. The counts of a node only grow and are
-//! merged by the maximum: a lost or repeated call does no harm, and a crashed node's counts remain.
+//! admission reaches every node within one interval and two calls. The overshoot is at most the
+//! admissions of that time that nodes had not yet exchanged. The counts of a node only grow and are
+//! merged by the maximum: a lost or repeated call is harmless, and a crashed node's counts remain.
 //!
-//! Windows follow the store's clock, which a node knows to within a round trip (`store_time`).
+//! Windows follow the store's clock, which a node estimates to within a round trip (`store_time`).
 
 mod decide;
 mod key_replica;
@@ -196,7 +196,7 @@ impl Eventual {
         step: &LocalStep<'_>,
         sync_interval: Span,
     ) -> Result<Verdict, CallError> {
-        // The pull tells for how long the reset has to be stored.
+        // The pull determines the lifetime of the stored reset.
         self.pull(step, sync_interval).await?;
         let id = self.entry_id(step, sync_interval).ok_or(CallError::Busy)?;
         let payload =
@@ -238,7 +238,7 @@ impl Eventual {
         }
     }
 
-    /// The entry of an identity, inserted if there is none.
+    /// The entry of an identity, inserted if absent.
     fn entry_id(&self, step: &LocalStep<'_>, interval: Span) -> Option<EntryId> {
         let tick = self.tick();
         let found = self.table.find(step.identity, step.hash, |entry| {

@@ -10,7 +10,7 @@ use crate::backend::LevelCounters;
 /// Hits above the limit of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Overshoot {
-    /// Admissions of peers that this node did not know when it admitted something.
+    /// Admissions of peers that were unknown to this node when it admitted a hit.
     pub(super) bound: u64,
     /// Excess of a window's total over its limit.
     pub(super) observed: u64,

@@ -30,7 +30,7 @@ const FIRST_AMOUNT: u64 = 8;
 const LOW_WATER: u64 = 4;
 /// Largest factor by which a lease grows per call.
 const GROWTH: u64 = 4;
-/// Largest amount per call, far above what a node decides in [`HORIZON`].
+/// Largest amount per call, far above the decisions of a node in [`HORIZON`].
 const AMOUNT_MAX: u64 = 1 << 32;
 /// Smallest grant that is worth a call: as many hits would take as many calls.
 const WORTHWHILE_GRANT: u64 = 4;
@@ -169,7 +169,7 @@ impl Lease {
         }
     }
 
-    /// Counts the demand of a hit that goes to the store.
+    /// Counts the demand of a hit that the store decides.
     pub(super) fn record_miss(&mut self, cost: u64, ticks: Timestamp) {
         self.demand.count(cost, ticks);
     }
@@ -375,7 +375,7 @@ impl Lease {
         self.view = LimitView { verdict, slope: self.view.slope, at: ticks, held };
     }
 
-    /// Takes back what a call that was not executed would have released.
+    /// Reverts the release of a call that was not executed.
     pub(super) fn call_failed(&mut self, call: LeaseCall, ticks: Timestamp) {
         self.expire_if_due(ticks);
         if ticks < self.expires_at {

@@ -41,7 +41,7 @@ use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
 
 const SHARDS: usize = 64;
-/// Largest number of leased identities; hits of others go to the store.
+/// Largest number of leased identities; the store decides hits of others.
 const LEASED_MAX: usize = 65_536;
 /// Recent requests, within about a second, from which an identity is leased.
 const PROMOTE_AT: u32 = 3;
@@ -164,7 +164,7 @@ impl Leases {
         self.inner.update(step, |leased| leased.lease.commit(step.cost));
     }
 
-    /// Decides without spending. Denials are left to the store, which knows better.
+    /// Decides without spending. Denials are left to the store, which has the current state.
     pub(super) fn peek(&self, step: &LocalStep<'_>, ticks: Timestamp) -> Local {
         let decision =
             self.inner.decide_with(step, ticks, |leased| leased.lease.peek(step.cost, ticks));
@@ -179,7 +179,7 @@ impl Leases {
         self.inner.update(step, |leased| leased.lease.undo(step.cost, ticks));
     }
 
-    /// Counts a hit that goes to the store, and promotes its identity if that is frequent.
+    /// Counts a hit that the store decides, and promotes its identity if that is frequent.
     pub(super) fn record_miss(&self, step: &LocalStep<'_>, ticks: Timestamp) {
         add(&step.counters.remote, 1);
         self.inner.record_miss(step, ticks);
@@ -208,7 +208,7 @@ impl Leases {
         }
     }
 
-    /// Releases all leases. From now on every hit goes to the store.
+    /// Releases all leases. The store decides every later hit.
     pub(super) async fn close(&self) {
         acquire::close(&self.inner).await;
     }
@@ -377,7 +377,7 @@ impl LeasedIdentity {
         Arc::ptr_eq(&self.rule, step.rule) && *self.identity == *step.identity
     }
 
-    /// Adds what has changed to the counters of the rule.
+    /// Adds the changes to the counters of the rule.
     fn flush_counters(&mut self) {
         let counters = &*self.counters;
         add(&counters.local, std::mem::replace(&mut self.local, 0));

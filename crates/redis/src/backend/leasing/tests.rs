@@ -67,7 +67,7 @@ fn nothing_is_spent_when_the_store_may_think_it_has_run_out() {
     let mut lease = Lease::new(0, at(0));
     let call = lease.acquire(&serials, at(0)).unwrap();
     lease.complete_call(call.serial);
-    // Sent at 0, heard at 300: the store's clock may have stood at its `now` already at 0.
+    // Sent at 0, received at 300: the store may have read its clock as early as 0.
     let bought = Grant {
         granted: 5,
         ttl: Span::from_millis(1_000),

@@ -79,7 +79,7 @@ async fn commands_of_a_slot_that_is_half_gone_are_sent_on_one_by_one() {
     assert_eq!(migration.move_keys(2), 2);
     let twos = vec![Ok(Value::Int(2)); 4];
     assert_eq!(link.pipeline(b"{half}", all()).await, Ok(twos));
-    // Two keys of which one has gone: Redis itself says that it cannot.
+    // Two keys, one of them migrated: Redis itself replies that it cannot execute the call.
     let mut both = increment("{half}a");
     both.keys = ["a", "b", "c", "d"].map(|key| format!("{{half}}{key}").into()).to_vec();
     let refused = link.call(&both).await.unwrap_err();

@@ -82,7 +82,8 @@ async fn a_user_may_do_what_he_is_allowed_to() {
     let refused = count(&link, "others").await.unwrap_err();
     let CallError::Refused(words) = &refused else { panic!("{refused:?}") };
     assert!(words.starts_with("NOPERM "), "{words}");
-    // It is logged in anew, for rights may have changed; and goes on with what it may do.
+    // It authenticates again, since permissions may have changed, and continues with the remaining
+    // ones.
     assert_eq!(count(&link, "visits").await, Ok(2));
 }
 
@@ -142,7 +143,7 @@ async fn a_password_can_change_while_calls_go_on() {
     let books = load.stop().await;
     assert_eq!((books.unclear(), books.not_done.len()), (0, 0), "{:?}", books.not_done);
     books.compare(&link).await;
-    // And a connection that is made from now on knows the new one too.
+    // New connections use the new password too.
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
     while link.stats().reconnects < 4 {
         let _ = count(&link, "visits").await;

@@ -1,4 +1,4 @@
-//! Many callers at once, and the books of what they were told.
+//! Concurrent callers, and a record of their results.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::count;
 use crate::CallError;
 use crate::connection::Link;
 
-/// Callers that go on until they are stopped.
+/// Callers that run until they are stopped.
 pub(super) struct Load {
     callers: JoinSet<Books>,
     stop: Arc<AtomicBool>,
     answers: watch::Sender<u64>,
 }
 
-/// What callers were told.
+/// The results of callers.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     /// By key: every count that was answered.
@@ -46,7 +46,7 @@ impl Load {
         Self { callers: set, stop, answers }
     }
 
-    /// Waits for so many more answers.
+    /// Waits for this many further answers.
     pub(super) async fn answered(&self, more: u64) {
         let mut answers = self.answers.subscribe();
         let wanted = *answers.borrow() + more;
@@ -88,8 +88,8 @@ async fn call(
     books
 }
 
-/// Whoever is told at once that nothing can be done comes back when something has changed, or soon:
-/// else callers that are turned away would take the processor from those who work on it.
+/// Rejected callers back off until the state changes, or briefly; otherwise they would starve the
+/// tasks that reconnect.
 async fn later(link: &Link) {
     let mut changed = link.epoch_changes();
     let _changed_or_not = timeout(Duration::from_millis(1), changed.changed()).await;
@@ -110,7 +110,7 @@ impl Books {
         self.unclear.values().sum()
     }
 
-    /// Whether the books fit what the store has: each answer happened once, and what is unclear at
+    /// Compares the results with the store: each answered call was executed once, an unclear one at
     /// most once.
     pub(super) async fn compare(&self, link: &Link) {
         for (key, answers) in &self.answers {

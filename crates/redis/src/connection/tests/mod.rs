@@ -58,7 +58,7 @@ async fn until(link: &Link, wanted: Health) {
     }
 }
 
-/// Waits until the store may have forgotten something.
+/// Waits until the store may have lost data.
 async fn until_epoch(link: &Link, epoch: u64) {
     let mut changed = link.epoch_changes();
     let wait = changed.wait_for(|now| *now >= epoch);

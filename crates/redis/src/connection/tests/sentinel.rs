@@ -14,7 +14,7 @@ async fn a_killed_primary_is_followed_under_load_and_never_written_to_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_hangs_is_left_and_not_gone_back_to() {
-    // It goes on where it was, for a moment still as a primary.
+    // It resumes where it was, briefly still as a primary.
     a_lost_primary_is_followed(Single::pause, Single::resume).await;
 }
 
@@ -36,8 +36,8 @@ async fn a_lost_primary_is_followed(lose: impl Fn(&Single), find: impl Fn(&Singl
     let books = load.stop().await;
     servers.await_calm();
     until(&link, Health::Up).await;
-    // On a busy machine Sentinels may take the new primary for dead too, and go back to the old
-    // one: that is followed as well.
+    // On a busy machine Sentinels may also declare the new primary dead and return to the old one;
+    // the link follows.
     if link.epoch() == 1 {
         let not_sent = |error: &CallError| matches!(error, CallError::Down | CallError::Busy);
         assert!(books.not_done.iter().all(not_sent), "{:?}", books.not_done);
@@ -45,7 +45,7 @@ async fn a_lost_primary_is_followed(lose: impl Fn(&Single), find: impl Fn(&Singl
         assert_eq!(&*link.stats().servers[0].address, address, "{}", what_was_said(&servers));
     }
     assert_eq!(link.stats().servers.len(), 1);
-    // What the old one had not passed on is lost; nothing happened twice.
+    // Writes that the old primary had not replicated are lost; none is executed twice.
     let answered = books.answers["visits"].len();
     let most = answered + usize::try_from(books.unclear()).unwrap();
     let happened = usize::try_from(count(&link, "visits").await.unwrap() - 1).unwrap();
@@ -60,10 +60,9 @@ async fn an_ordered_failover_is_followed_and_a_replica_refuses() {
     let link = open(servers.url(), options);
     let load = Load::start(&link, &["visits".to_owned()], 2);
     load.answered(100).await;
-    // On a busy machine a Sentinel may give up what it was ordered to do, and an operator orders it
-    // again.
+    // On a busy machine a Sentinel may abort a failover, and an operator repeats the command.
     for _ in 0..3 {
-        // Whether it takes the order, and even says so in time, shows in what follows.
+        // The state below shows whether the command took effect.
         let _taken = servers.sentinels()[0].try_ask(&["SENTINEL", "FAILOVER", "mymaster"]);
         let mut changed = link.epoch_changes();
         let followed = changed.wait_for(|epoch| *epoch >= 1);

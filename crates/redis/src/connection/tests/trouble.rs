@@ -1,4 +1,4 @@
-//! Servers that are gone, hang or come back.
+//! Servers that stop, hang or return.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -58,7 +58,7 @@ async fn a_server_whose_reply_has_no_end_is_disconnected() {
     until(&link, Health::Up).await;
     let error = count(&link, "visits").await.unwrap_err();
     assert!(!matches!(error, CallError::TimedOut), "{error:?}");
-    // What the sockets hold comes on top.
+    // Socket buffers add to this.
     let written = served.await.unwrap();
     assert!((16 << 20..48 << 20).contains(&written), "{written} bytes were read");
 }
@@ -102,7 +102,7 @@ async fn a_server_that_hangs_costs_few_callers_a_time_out_and_recovers_by_itself
     until(&link, Health::Up).await;
     load.answered(100).await;
     let books = load.stop().await;
-    // Those who had a place; a few more may have had one for a moment, between a look and the next.
+    // The calls in flight; a few more may have been admitted between two health checks.
     assert!(books.unclear() <= 32, "{}", books.unclear());
     let waited = |error: &CallError| matches!(error, CallError::Down | CallError::Busy);
     assert!(books.not_done.iter().all(waited), "{books:?}");
@@ -129,7 +129,7 @@ async fn a_connection_that_carries_nothing_is_replaced() {
     }
     let breaker = link.stats().servers[0].breaker;
     assert!(matches!(breaker, BreakerState::Open | BreakerState::HalfOpen), "{breaker:?}");
-    // Nobody asks any more; the looks go on, and give the connections up.
+    // Without further calls, health checks continue and close the connections.
     let server = &link.inner.topology.servers()[0];
     let connections: Vec<_> = server.state.connections().collect();
     for connection in &connections {
@@ -195,7 +195,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
             other => assert_eq!(other, Err(CallError::Down)),
         }
     }
-    // One that answers nobody for the whole timeout is not asked again.
+    // A server that answers no call within the timeout receives no further ones.
     assert!(timed_out >= 1, "{timed_out}");
     slow.delay(Duration::ZERO);
     until(&link, Health::Up).await;

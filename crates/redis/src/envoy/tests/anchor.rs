@@ -1,9 +1,8 @@
-//! What envoyproxy/ratelimit did on a Redis, done by us.
+//! Replays recorded calls of envoyproxy/ratelimit on a Redis.
 //!
-//! `tests/anchor/redis.jsonl` holds calls that were asked of that program (module version
+//! `tests/anchor/redis.jsonl` records calls of that program (module version
 //! v1.4.1-0.20260122083618-3fb702589d36) with the rules of `redis.yaml` and some of its settings,
-//! what it answered at which second, and which keys the Redis had then, with their counts and the
-//! seconds they had to live.
+//! its answers with their second, and the keys in Redis after each, with their counts and TTLs.
 
 use serde_json::Value;
 use sluicegate_config::rules::{Options, Source, load};
@@ -27,16 +26,15 @@ async fn what_it_did_we_do() {
     assert!(steps > 60, "only {steps} steps");
 }
 
-/// As in a fleet of both: every other request was theirs, and what it left in Redis is what we
-/// find.
+/// As in a mixed fleet: the original serves every other request, and both share its keys.
 #[tokio::test]
 async fn between_each_two_of_its_requests_one_is_ours() {
     let (even, odd) = (replay(|step| step % 2 == 0).await, replay(|step| step % 2 == 1).await);
     assert!(even > 25 && odd > 25, "only {even} and {odd} steps");
 }
 
-/// Goes through all cases, and does those steps that are ours; of the others only what they left is
-/// taken over. How many were ours.
+/// Replays the selected steps of all cases and applies the recorded keys of the others. Returns the
+/// number of replayed steps.
 async fn replay(is_ours: impl Fn(usize) -> bool) -> usize {
     let rules = rules();
     let mut done = 0;
@@ -84,7 +82,7 @@ fn rules() -> RuleSet {
     RuleSet::new(load(&sources, &Options::default()).unwrap().domains).unwrap()
 }
 
-/// Asks what was asked there, at the same second, and compares the answers.
+/// Repeats a recorded call at the same second, and compares the answers.
 async fn compare(counters: &EnvoyCounters, rules: &RuleSet, step: &Value, name: &str) {
     let now_s = step["now_s"].as_u64().unwrap();
     let plan = plan(rules, &step["call"]);

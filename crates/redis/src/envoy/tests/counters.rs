@@ -1,4 +1,4 @@
-//! Counting, looking, giving back, and what the answers say.
+//! Hits, peeks, refunds and their answers.
 
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::Tally;
@@ -31,7 +31,7 @@ async fn several_nodes_admit_exactly_the_limit_together() {
         admitted += node.await.unwrap();
     }
     assert_eq!(admitted, 150);
-    // What was denied counts too.
+    // Denied hits count too.
     assert_eq!(kept(&server)[0].1, 400);
 }
 
@@ -85,7 +85,7 @@ async fn keys_end_by_chance_within_the_jitter() {
     assert!(ttls[63] - ttls[0] > 500, "64 draws out of 1000 lie further apart: {ttls:?}");
 }
 
-/// What a tally of the core says to the same, also over the ends of windows.
+/// Compares with a tally of the core, across window boundaries.
 #[tokio::test]
 async fn says_what_the_core_says() {
     let server = Single::start();
@@ -136,7 +136,7 @@ async fn in_the_shadow_it_is_said_what_would_be() {
     assert!(second.is_allowed() && second.shadow.is_some_and(|outcome| !outcome.is_allowed()));
 }
 
-/// More than go into one pipeline, on all nodes of a Cluster, and some of them twice.
+/// More keys than fit into one pipeline, on all nodes of a Cluster, with duplicates.
 #[tokio::test]
 async fn a_request_may_have_counters_on_all_nodes_of_a_cluster() {
     let cluster = Cluster::start();

@@ -44,12 +44,12 @@ fn daily(text: &'static str, requests_per_unit: u32, cost: u64) -> EnvoyCheck<'s
     EnvoyCheck { text: text.as_bytes(), unit: Unit::Day, requests_per_unit, shadow: false, cost }
 }
 
-/// One counter, asked now.
+/// Applies an operation to one counter now.
 async fn ask(counters: &EnvoyCounters, op: EnvoyOp, one: EnvoyCheck<'_>) -> Verdict {
     counters.apply(op, &[one], at(NOW_S)).await.unwrap()[0]
 }
 
-/// What a server has, with the seconds that it is kept for.
+/// The keys of a server with their counts and TTLs in seconds.
 fn kept(server: &Single) -> Vec<(String, u64, u64)> {
     let keys = server.ask(&["KEYS", "*"]);
     let mut kept: Vec<_> = keys.items().iter().map(|key| key.to_string()).collect();

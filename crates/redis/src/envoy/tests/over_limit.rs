@@ -1,4 +1,4 @@
-//! Who is known to be over its limit.
+//! The cache of over-limit keys.
 
 use sluicegate_testkit::redis::Single;
 

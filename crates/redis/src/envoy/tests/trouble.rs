@@ -49,7 +49,7 @@ async fn without_a_server_there_is_an_error_and_no_answer() {
     let counters = EnvoyCounters::new(link(server.url()), Some(link(second.url())), plain());
     ask(&counters, EnvoyOp::Hit, daily("d_k_v_", 5, 1)).await;
     server.kill();
-    // Whichever of the two is gone.
+    // With either of the two down.
     let error =
         counters.apply(EnvoyOp::Hit, &[daily("d_k_v_", 5, 1)], at(NOW_S)).await.unwrap_err();
     assert!(!matches!(error, CallError::Refused(_)), "{error:?}");

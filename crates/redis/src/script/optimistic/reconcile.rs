@@ -1,4 +1,4 @@
-//! Inspects a record, and reconciles it with what a node knows.
+//! Inspects a record, and reconciles it with a node's observations.
 
 use sluicegate_core::account::{Account, Moment, Part};
 use sluicegate_core::time::{NOW_MAX, Timestamp};

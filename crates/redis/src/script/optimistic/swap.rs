@@ -104,7 +104,7 @@ impl OptimisticUpdates<'_> {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for (record, part) in records.iter_mut().zip(parts) {
             if raises_epoch || record.is_converted {
-                // Without a record there is no older observation to tell apart.
+                // Without a record there is no older observation to distinguish.
                 record.epoch = record.epoch.saturating_add(u64::from(record.text.is_some()));
             }
             keys.extend(keys_of(&part.key, record.sets.len()));

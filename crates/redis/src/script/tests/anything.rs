@@ -63,21 +63,21 @@ const MODES: [&str; 6] = [
     "{ elastic: { up_to: 1.5x, below: 70%, above: 85% } }",
 ];
 
-/// One thing that happens.
+/// One event.
 #[derive(Debug, Clone)]
 pub(super) struct Turn {
-    /// How time goes on, or back.
+    /// Time step, possibly negative.
     pub(super) on: i64,
     pub(super) event: Event,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// Asks that ride in one call.
+    /// Requests batched into one call.
     Asks(Vec<Asked>),
     /// Lease calls that ride in one.
     Lease(Vec<Leasing>),
-    /// Any operation, the long way, on some of the identities.
+    /// Any operation on some of the identities, by the optimistic path.
     Long {
         op: Op,
         keys: Vec<usize>,
@@ -99,14 +99,14 @@ pub(super) enum Event {
     },
 }
 
-/// What a node says and wants.
+/// A lease call of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Leasing {
     pub(super) key: usize,
     pub(super) node: u64,
     /// How many calls ago it was sent.
     pub(super) late: u64,
-    /// In percent of what it may hold; both together may be more.
+    /// In percent of the maximum that it may hold; their sum may be more.
     pub(super) give: u64,
     pub(super) hold: u64,
     pub(super) want: u64,
@@ -296,7 +296,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     let count = prop_oneof![6 => Just(1u32), 2 => 2..6u32];
     (op, prop::collection::vec(part, 1..4), prop::option::weighted(0.9, holder()), count).prop_map(
         |(op, mut parts, holder, count)| {
-            // Those who combine together are of different identities.
+            // All-or-nothing parts have distinct identities.
             let mut seen = Vec::new();
             for part in parts.iter_mut().filter(|part| part.combine == Combine::AllOrNothing) {
                 if seen.contains(&part.key) {

@@ -135,7 +135,7 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Separates the victim from other identities: the model knows only the latter.
+/// Separates the victim from other identities: only the latter are in the model.
 fn apart(mut turn: Turn) -> Turn {
     match &mut turn.event {
         Event::Asks(requests) => {

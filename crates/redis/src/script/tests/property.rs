@@ -1,5 +1,4 @@
-//! Whatever is asked, in whatever order, the store gives the core's answers and keeps the core's
-//! states.
+//! Under random operations in any order, the answers and states of the store equal the core's.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +10,7 @@ use super::corruption::{Step, VICTIM, step};
 use super::world::Bench;
 use crate::script::DISAGREEMENTS;
 
-/// The same cases every time, unless others are asked for: a failure belongs to a change.
+/// Deterministic cases unless configured otherwise, so that a failure is due to a change.
 fn config() -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     let fixed = ProptestConfig { cases: 300, rng_seed: RngSeed::Fixed(1), ..Default::default() };
@@ -19,7 +18,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..config }
 }
 
-/// Windows within windows, and hits that come when one of them lets go of the last.
+/// Nested windows, and hits at the moment when a window releases its last entry.
 #[test]
 fn logs_let_go_at_the_very_edge() {
     let bench = Bench::start();
@@ -88,7 +87,7 @@ fn corruption_is_confined_to_its_identity() {
     script_and_core_agree();
 }
 
-/// Three nodes buy ahead, hold and give back, and meanwhile everything else happens too.
+/// Three nodes acquire, hold and release leases while all other operations run.
 #[test]
 fn leases_are_granted_and_kept_as_the_core_does() {
     let bench = Bench::start();
@@ -117,7 +116,7 @@ fn told(index: usize, turn: &Turn, said: String) -> String {
     format!("turn {index}, {turn:?}: {said}")
 }
 
-/// Also where nobody compared them.
+/// Also covers decisions whose answers were not compared.
 fn script_and_core_agree() {
     let disagreements = DISAGREEMENTS.load(Ordering::Relaxed);
     assert_eq!(disagreements, 0, "script and core have said something else");

@@ -27,7 +27,7 @@ use crate::script::{
 use sluicegate::backend::Rule;
 use sluicegate::backend::UNCOUNTED;
 
-/// A server, and the way to it.
+/// A server and a link to it.
 pub(super) struct Bench {
     _server: Single,
     runtime: Runtime,
@@ -43,9 +43,9 @@ pub(super) struct World<'a> {
     now: Timestamp,
     rules: Vec<Arc<Rule>>,
     accounts: Vec<Account>,
-    /// How many requests went the short way, and how many did not.
+    /// Numbers of requests by the script and by the optimistic path.
     pub(super) ways: (u64, u64),
-    /// How many lease calls were heard, and how many went the long way.
+    /// Numbers of lease calls by the script and by the optimistic path.
     pub(super) leased: (u64, u64),
     /// That of the last lease call.
     serial: u64,
@@ -120,7 +120,7 @@ impl World<'_> {
         self.victim == Some(key)
     }
 
-    /// Lets a turn happen in both; what they disagree on.
+    /// Applies a turn to both; returns their difference.
     pub(super) fn take(&mut self, turn: &Turn) -> Result<(), String> {
         let now = self.now.as_micros() as i64;
         let on = if turn.on == NEXT_EDGE { EDGE_EVERY - now % EDGE_EVERY } else { turn.on };
@@ -149,7 +149,7 @@ impl World<'_> {
         let reply = reply.map_err(|error| error.to_string())?;
         let all = decode(&sent, reply.clone()).map_err(|error| format!("{error}: {reply:?}"));
         let all = all?;
-        // What goes the long way goes after the others, and they know nothing of it.
+        // Requests of the optimistic path follow the others, independently of them.
         let (mut wanted, mut later) = (Vec::new(), Vec::new());
         for (index, said) in all.iter().enumerate() {
             match said {
@@ -194,7 +194,7 @@ impl World<'_> {
         ScriptRequest { parts, op: asked.op, holder: asked.holder, count: asked.count }
     }
 
-    /// What the core says to an request, by the rules of the engine.
+    /// The core's answers to a request, by the rules of the engine.
     fn model(&mut self, asked: &Asked) -> Vec<ScriptAnswer> {
         (0..asked.count).map(|_| self.model_once(asked)).collect()
     }
@@ -204,7 +204,7 @@ impl World<'_> {
         let (mut denied, mut quotas) = (false, Vec::new());
         let hits = asked.op == ScriptOp::Hit;
         let together = |combine: Combine| combine == Combine::AllOrNothing;
-        // Who stands together is refused together, also where each is given something by itself.
+        // All-or-nothing parts are denied together, even where independent parts are admitted.
         let sent = self.ask_of(asked);
         for (index, part) in asked.parts.iter().enumerate() {
             if hits && together(part.combine) || !hits && sent.skips(&sent.parts[index]) {
@@ -233,7 +233,7 @@ impl World<'_> {
                 .map(|at| &asked.parts[*at])
                 .map(|p| (p.key, p.spare_capacity, Some(p.cost)))
                 .collect();
-            // Refused as a hit is refused as a look too.
+            // A hit that is rejected is rejected as a peek too.
             let refused = sent.skips(&sent.parts[indices[0]]);
             if !refused && let Ok((answer, mut each)) = self.core(op, &some) {
                 if let [only] = each.as_mut_slice() {
@@ -306,7 +306,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What the core says, to all of these at once.
+    /// The core's answer to all of these at once.
     fn core(
         &mut self,
         op: Op,
@@ -333,9 +333,8 @@ impl World<'_> {
         Ok((answer, each))
     }
 
-    /// What lies in the store says the same from now on as what the core has. Which of both it is
-    /// makes a difference only where time goes back, and then neither is wrong: so the core goes on
-    /// from what lies there.
+    /// The stored state and the core's must be equivalent from now on. They may differ only where
+    /// time steps back, and then both are valid: the core continues from the stored state.
     fn compare_states(&mut self) -> Result<(), String> {
         for key in (0..KEYS).filter(|key| self.victim != Some(*key)) {
             let part = self.long_part(key, false);
@@ -372,7 +371,7 @@ impl World<'_> {
     /// An account rolled forward to now, as it would be written.
     fn settled(&self, key: usize, mut account: Account) -> (String, Vec<Vec<Member>>) {
         let rule = self.rule(key);
-        // Nobody has this id: nothing but the time happens.
+        // An unused id: only time advances.
         account.renew(rule.steps(), Holder(u64::MAX), self.now);
         let (text, mut sets) =
             Record { epoch: 0, account }.write(rule.steps(), &rule.params.layout);

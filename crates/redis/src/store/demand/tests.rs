@@ -1,11 +1,11 @@
-//! Rounds as nodes hear them, and shares that never add up to more than the whole.
+//! Demand rounds as nodes receive them, and shares that never exceed the whole.
 
 use super::*;
 use proptest::prelude::*;
 
 const RULE: u64 = 7;
 
-/// What a node knows that heard two rounds.
+/// The state of a node that received two rounds.
 fn known(rounds: [&[u64]; 2], number: u64, node: usize, live: u64) -> Known {
     let round = |number, demands: &[u64]| DemandRound {
         number,
@@ -19,7 +19,7 @@ fn known(rounds: [&[u64]; 2], number: u64, node: usize, live: u64) -> Known {
 }
 
 proptest! {
-    /// The store goes away when some nodes have heard of the third round, and others not yet.
+    /// The store fails when only some nodes have received the third round.
     #[test]
     fn nodes_that_are_a_round_apart_have_no_more_than_the_whole(
         demands in prop::collection::vec(prop::array::uniform3(0..1_000_000_u64), 1..12),
@@ -107,9 +107,9 @@ fn who_has_heard_of_one_round_only_has_no_more_than_an_even_share() {
     assert_eq!(one.weight_of(RULE), Weight::even(2));
     one = known([&[90_000, 10_000], &[90_000, 10_000]], 1, 0, 2);
     assert!(one.weight_of(RULE) < Weight::even(2));
-    // A round between them was missed: the others may go by it.
+    // A round between them was missed: peers may use it.
     one.rounds[1] = one.rounds[1].take().map(|before| DemandRound { number: 0, ..before });
     assert_eq!(one.weight_of(RULE), Weight::even(2));
-    // And whoever has come since has a share too.
+    // A node that joined since has a share too.
     assert!(known([&[9, 1], &[90_000, 10_000]], 1, 0, 5).weight_of(RULE) >= Weight::even(5));
 }

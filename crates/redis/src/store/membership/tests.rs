@@ -26,7 +26,7 @@ fn node(server: &Single, clock: &ManualClock) -> Store {
     Store::new(link, StoreOptions { clock, ..StoreOptions::default() })
 }
 
-/// A rule, and so many hits a second under it on a node.
+/// A rule with a constant hit rate on a node.
 struct Demand {
     hits: Arc<AtomicU64>,
     per_second: u64,
@@ -46,7 +46,7 @@ impl Demand {
     }
 }
 
-/// Time goes by, hits come, and all say hello.
+/// Advances time with hits and heartbeats of all nodes.
 async fn live(seconds: u64, clock: &ManualClock, stores: &[&Store], demands: &[&Demand]) {
     for _ in 0..seconds {
         clock.advance(SECOND);
@@ -74,11 +74,11 @@ async fn shares_go_by_demand_and_those_of_the_dead_go_to_the_others() {
     assert!((799_900..=800_000).contains(&busy.share()), "{}", busy.share());
     assert!((199_900..=200_000).contains(&idle.share()), "{}", idle.share());
     assert_eq!(unheard.weight.get(), Weight::even(2));
-    // A rule that a node has never been asked for until now is the others' for the most part.
+    // A rule without earlier demand on a node belongs mostly to the peers.
     let late = Demand::of(&other, "rule", 0);
     assert_eq!(late.weight.get(), idle.weight.get());
 
-    // The other one is gone: what it was asked for is forgotten within some seconds.
+    // The peer stopped: its demand expires within seconds.
     live(8, &clock, &[&one], &[&busy]).await;
     assert_eq!((one.nodes(), busy.weight.get()), (1, Weight::even(1)));
 }
@@ -95,7 +95,7 @@ async fn demand_may_turn_at_any_time_and_shares_never_add_up_to_more() {
             demand.per_second = if index == turn / 2 % 4 { 100_000 } else { 10 };
         }
         let all: Vec<&Demand> = demands.iter().collect();
-        // Each node says hello at its own time, and the store may be gone after each.
+        // Each node sends heartbeats at its own time, and the store may fail after each.
         clock.advance(Duration::from_millis(900));
         for demand in &all {
             demand.hits.fetch_add(demand.per_second, Ordering::Relaxed);
@@ -131,7 +131,7 @@ mod away {
     use sluicegate::{Engine, rules_of};
     use sluicegate_rules::request::{Descriptor, Entry, Request};
 
-    /// Two nodes of which one is asked for nine times as much, when their store has just gone away.
+    /// Two nodes with demand nine to one, whose store has just failed.
     async fn nine_to_one(limit: &str, clock: &ManualClock) -> [Engine<RedisBackend>; 2] {
         let server = Single::start();
         let text = format!("domain: shop\ndescriptors: [{{ key: user, limits: {{ {limit} }} }}]\n");
@@ -181,8 +181,8 @@ mod away {
         assert_shares(admitted, LIMIT);
     }
 
-    /// Asked all the time, a bucket always has as little as it can: whoever weighs less must not be
-    /// the only one who passes.
+    /// Under constant load a bucket is always nearly empty: the node with the smaller weight must
+    /// not be the only one that admits.
     #[tokio::test]
     async fn the_busy_node_admits_nearly_all_of_what_a_bucket_gives_and_no_more() {
         const SECONDS: u64 = 10;

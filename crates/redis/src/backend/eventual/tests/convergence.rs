@@ -1,6 +1,6 @@
-//! Three nodes and a store, each with its own clock, and messages that are late, lost or repeated.
-//! Each decision is compared with a naive ledger of what the node can know; after all messages have
-//! arrived, every node knows every count, once.
+//! Three nodes and a store, each with its own clock, and messages that are delayed, lost or
+//! repeated. Each decision is compared with a naive ledger of the node's knowledge; after all
+//! messages have arrived, every node has every count exactly once.
 
 use std::collections::BTreeMap;
 
@@ -33,11 +33,11 @@ enum Turn {
         node: usize,
         cost: u64,
     },
-    /// A node sync_payload what it has counted: on its way from now on.
+    /// A node sends its counts.
     Push {
         node: usize,
     },
-    /// Something that is on its way arrives, and may do so again.
+    /// A message in transit arrives, and may be duplicated.
     Arrive {
         which: usize,
         again: bool,
@@ -45,7 +45,7 @@ enum Turn {
     Lose {
         which: usize,
     },
-    /// Another takes its place, which knows nothing.
+    /// A new node without state replaces it.
     Restart {
         node: usize,
     },
@@ -66,10 +66,10 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// What was admitted and given back, by the length of the window and its start.
+/// Admitted and refunded counts, by length and start of the window.
 type Counts = BTreeMap<(u64, u64), (u64, u64)>;
 
-/// Something on its way.
+/// A message in transit.
 #[derive(Debug, Clone)]
 enum Message {
     Push { name: usize, push: SyncRequest, version: u64, sent: Timestamp },
@@ -82,7 +82,7 @@ struct Node {
     replica: KeyReplica,
     /// Its clock is so far behind.
     behind: u64,
-    /// What it was told of the others last, and when.
+    /// The peers' counts as last received, and the time.
     knows: (u64, Counts),
 }
 
@@ -97,7 +97,7 @@ struct World<'a> {
     arrived: Vec<Counts>,
     nodes: Vec<Node>,
     in_transit: Vec<Message>,
-    /// The most that a window was above its limit.
+    /// The maximum overshoot of a window.
     max_excess: i64,
 }
 
@@ -179,7 +179,7 @@ impl World<'_> {
             for (length, most) in LIMITS {
                 let at = (length, now - now % length);
                 self.counted[name].entry(at).or_default().0 += cost;
-                // More than the limit only by what it could not know.
+                // The overshoot is bounded by the admissions unknown to the node.
                 let all: i64 = self.counted.iter().map(|counts| net(counts, at)).sum();
                 let own = net(&self.counted[name], at);
                 let unknown = all - own - net(&self.nodes[node].knows.1, at);
@@ -231,7 +231,7 @@ impl World<'_> {
     }
 
     fn arrive(&mut self, message: Message) {
-        // No two things happen at once.
+        // Events have distinct times.
         self.pass(1);
         match message {
             Message::Push { name, push, version, sent } => {
@@ -263,13 +263,13 @@ impl World<'_> {
         }
     }
 
-    /// When everything was reply, everybody knows everything, once.
+    /// After all replies, every node has every count exactly once.
     fn settle(&mut self) -> TestCaseResult {
         self.in_transit.clear();
         for node in (0..NODES).chain(0..NODES) {
             self.sync(node);
         }
-        // Of those that are gone, as much as had arrived.
+        // For stopped nodes, only the counts that had arrived.
         let alive: Vec<usize> = self.nodes.iter().map(|node| node.name).collect();
         let all = (0..).zip(&self.counted).zip(&self.arrived);
         let all = all.map(|((name, counted), arrived)| match alive.contains(&name) {

@@ -6,7 +6,7 @@ use sluicegate_testkit::redis::Single;
 use super::*;
 use sluicegate::Level;
 
-/// Longer than these tests take: nothing is synced unless it is asked for.
+/// Longer than these tests run: syncs happen only on demand.
 const SLOW: Span = Span::from_secs(60);
 const FAST: Span = Span::from_millis(20);
 
@@ -98,7 +98,7 @@ async fn who_comes_instead_of_one_that_has_gone_goes_on_with_what_it_had_told() 
     one.eventual.close().await;
     assert_eq!((read(&one.counters.pushes), read(&one.counters.pushes_failed)), (1, 0));
     assert!(one.allows("alice", 2).await);
-    // Without a word.
+    // Without a final push.
     drop(one);
     let two = Peer::new(server.url(), &rule, SLOW);
     assert_eq!(two.left("alice").await, 7);
@@ -120,7 +120,7 @@ async fn limits_that_change_go_on_with_what_was_counted() {
     assert_eq!(one.left("alice").await, 5, "other windows");
 }
 
-/// Nobody asks: nodes tell each other by themselves.
+/// Nodes exchange counts in the background, without requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_hear_of_each_other_by_themselves() {
     let server = Single::start();
@@ -141,7 +141,7 @@ async fn nodes_hear_of_each_other_by_themselves() {
     assert!(peers.iter().all(|peer| read(&peer.counters.synced) == 1));
 }
 
-/// Everybody wants everything: the limit is reached, and exceeded by no more than was said.
+/// Under full load the limit is reached, and exceeded at most by the reported bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_nodes_under_load_stay_within_what_they_say() {
     const LIMIT: u64 = 20_000;
@@ -156,7 +156,7 @@ async fn four_nodes_under_load_stay_within_what_they_say() {
             while peers[node].allows("alice", 1).await {
                 admitted += 1;
                 if admitted % 50 == 0 {
-                    // The store sets the pace, by answers about somebody else.
+                    // Pulls of another key pace the load.
                     peers[node].pull("bob").await;
                 }
             }

@@ -15,7 +15,7 @@ async fn who_has_not_heard_for_two_intervals_asks_and_says_later_what_it_could_n
     let peer = Peer::new(server.url(), &rule, interval);
     assert!(peer.allows("alice", 3).await);
     server.kill();
-    // It decides by itself until what it heard is too old.
+    // It decides locally until its last pull is stale.
     let asks = || peer.hit("alice", 1) == Local::Unknown;
     tokio::task::block_in_place(|| sluicegate_testkit::until("it to ask", || asks().then_some(())));
     let failed = peer.eventual.pull(&peer.step("alice", 1), interval).await;
@@ -48,7 +48,7 @@ async fn more_than_can_be_held_are_guests_and_nothing_of_them_is_lost() {
     assert_eq!(peer.eventual.table.len(), 4);
     let no_room = peer.eventual.pull(&peer.step("too many", 1), SLOW).await;
     assert_eq!(no_room, Err(CallError::Busy));
-    // As if nobody had asked for a long time.
+    // As after a long idle time.
     let later = peer.eventual.tick().after(Span::from_secs(600));
     let go = || {
         let ids = peer.eventual.table.ids().into_iter();

@@ -16,7 +16,7 @@ fn tick(ms: u64) -> Timestamp {
     at(START - BEHIND + 1_000 * ms)
 }
 
-/// So many milliseconds into the window others have so many.
+/// A reply with the peers' count, `ms` milliseconds into the window.
 fn reply(ms: u64, others: i64) -> SyncReply {
     let name = WINDOW.as_micros().to_string().into();
     let others = vec![(name, at(START), others)];
@@ -36,7 +36,7 @@ fn a_pull_is_fresh_for_an_interval() {
     assert_eq!(replica.hit(&rule, 1, INTERVAL, tick(5_100)).unwrap().remaining, Some(92));
     assert_eq!(replica.hit(&rule, 1, INTERVAL, tick(5_101)), None);
     assert_eq!(replica.hit(&rule, 1, WINDOW, tick(5_101)).unwrap().remaining, Some(91));
-    // A new window: there was nothing to hear before it.
+    // A new window: there are no earlier counts to pull.
     assert_eq!(replica.hit(&rule, 1, INTERVAL, tick(10_010)).unwrap().remaining, Some(99));
     assert_eq!(replica.hit(&rule, 1, INTERVAL, tick(10_150)), None);
 }
@@ -76,7 +76,7 @@ fn what_others_admitted_unheard_while_this_node_admitted_is_what_may_be_over() {
     assert_eq!(pull(&mut replica, 1_150, 60), Overshoot { bound: 20, observed: 0 });
     assert_eq!(replica.overshoot_bound(), 20);
     assert!(hit(&mut replica, 1_160).is_allowed());
-    // The others reach what they think is the end.
+    // The peers reach the limit by their own view.
     assert_eq!(pull(&mut replica, 1_200, 99), Overshoot { bound: 59, observed: 1 });
     assert!(!hit(&mut replica, 1_210).is_allowed());
     assert_eq!(pull(&mut replica, 1_250, 100), Overshoot { bound: 60, observed: 2 });

@@ -1,4 +1,4 @@
-//! A node that is alone is the core; several are each other's, whatever becomes of what they tell.
+//! A single node equals the core; several converge in spite of lost and repeated messages.
 
 mod cluster;
 mod convergence;
@@ -35,7 +35,7 @@ use sluicegate::Promise;
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 
-/// The same cases every time, unless others are asked for: a failure belongs to a change.
+/// Deterministic cases unless configured otherwise, so that a failure is due to a change.
 fn config(cases: u32) -> Config {
     let is_set = std::env::var_os("PROPTEST_CASES").is_some();
     let fixed = Config { cases, rng_seed: RngSeed::Fixed(1), ..Config::default() };
@@ -87,12 +87,12 @@ impl Peer {
         LocalStep { no, identity, hash, rule, consistency, counters, cost }
     }
 
-    /// What it says by itself.
+    /// Its local decision.
     fn hit(&self, identity: &str, cost: u64) -> Local {
         self.eventual.hit(&self.step(identity, cost), self.interval, self.eventual.tick())
     }
 
-    /// What it says, if need be after asking.
+    /// Its decision, after a pull if necessary.
     async fn decide(&self, identity: &str, cost: u64) -> (Verdict, Promise) {
         for _ in 0..2 {
             match self.hit(identity, cost) {
@@ -107,7 +107,7 @@ impl Peer {
         self.decide(identity, cost).await.0.is_allowed()
     }
 
-    /// Tells what it has counted, and merge of the others.
+    /// Pushes its counts and merges those of the peers.
     async fn pull(&self, identity: &str) {
         self.eventual.pull(&self.step(identity, 1), self.interval).await.unwrap();
     }

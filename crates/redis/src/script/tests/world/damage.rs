@@ -5,7 +5,7 @@ use super::World;
 use crate::call::{Call, Script};
 use crate::script::keys_of;
 
-/// Runs one command, whatever it is.
+/// Runs an arbitrary command.
 static COMMAND: Script = Script::new("return redis.call(unpack(ARGV))\n");
 /// Replaces a piece of a text.
 static EDIT: Script = Script::new(
