@@ -111,7 +111,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         Value { node: &pair.value, path: Path::Key(&self.path, key) }
     }
 
-    /// Reports that something is wrong with this value.
+    /// Reports a problem with this value.
     pub(crate) fn refuse(&self, report: &mut Report, message: String) -> Reported {
         report.add(self.node.at, self.path, message)
     }
@@ -125,7 +125,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         })
     }
 
-    /// The text of a scalar, if it is one and not nothing.
+    /// The text of a non-null scalar.
     fn scalar(&self) -> Option<&'t str> {
         match &self.node.content {
             Content::Scalar { text, .. } if !self.node.is_null() => Some(text),
@@ -138,7 +138,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         read.map_err(|error| self.refuse(report, error.into_message()))
     }
 
-    /// A scalar, read.
+    /// Parses a scalar.
     pub(crate) fn read<T>(
         &self,
         example: &str,
@@ -153,7 +153,7 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
         matches!(self.node.content, Content::Sequence(_))
     }
 
-    /// The items of a sequence; none if it is something else.
+    /// The items of a sequence; empty for other types.
     pub(crate) fn items<'b>(&'b self) -> impl ExactSizeIterator<Item = Value<'t, 'b>> {
         let items: &'t [Node] = match &self.node.content {
             Content::Sequence(items) => items,
@@ -249,7 +249,7 @@ impl<'a> Fields<'a> {
         all.collect()
     }
 
-    /// The value of a field that may be there but not empty.
+    /// The value of an optional field that must not be empty.
     pub(crate) fn filled(
         &mut self,
         name: &str,
@@ -286,7 +286,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that must be there.
+    /// A required field.
     pub(crate) fn required<T>(
         &mut self,
         field: &Field<T>,
@@ -306,8 +306,7 @@ impl<'a> Fields<'a> {
         self.refuse(name, report, format!("is missing; {remedy}"))
     }
 
-    /// Reports that something is wrong with a field: at its value, or at the mapping if it was left
-    /// out.
+    /// Reports a problem with a field: at its value, or at the mapping if it is absent.
     pub(crate) fn refuse(&self, name: &str, report: &mut Report, message: String) -> Reported {
         let entry = self.entries.iter().find(|entry| entry.key == name);
         let at = entry.map_or(self.at, |entry| entry.value.at);
@@ -363,7 +362,7 @@ mod tests {
 
     const SIZE: Field<u64> = Field { name: "size", example: "5", read: units::whole };
 
-    /// Reads `{ size, boxes: [{ size }] }` and shows what came of it.
+    /// Reads `{ size, boxes: [{ size }] }` and formats the result.
     fn read(text: &str) -> String {
         let root = yaml::document(text).unwrap().unwrap();
         let mut report = Report::new("x");

@@ -54,7 +54,7 @@ const EXAMPLE: &str = "{ algorithm: token_bucket, rate: 10/s }";
 /// ```
 ///
 /// # Errors
-/// Everything that is wrong with the text, all at once.
+/// All problems of the text.
 pub fn limits(source_name: &str, text: &str) -> Result<Vec<LimitConfig>, Problems> {
     let mut report = Report::new(source_name);
     let read = fields::document(text, EXAMPLE, &mut report)
@@ -178,8 +178,8 @@ fn form(text: &str) -> Result<&'static AlgorithmForm, UnitError> {
     })
 }
 
-/// The algorithm to read the fields by, and whether it was really chosen: fields are checked by a
-/// name that is only nearly right, too.
+/// The algorithm that defines the fields, and whether it was named exactly: fields are also checked
+/// against the nearest algorithm of a misspelt name.
 fn form_of(
     fields: &mut Fields<'_>,
     report: &mut Report,

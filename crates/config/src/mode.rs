@@ -27,7 +27,7 @@ use crate::yaml::Content;
 /// ```
 ///
 /// # Errors
-/// Everything that is wrong with the text, all at once.
+/// All problems of the text.
 pub fn mode(source_name: &str, text: &str) -> Result<Mode, Problems> {
     let mut report = Report::new(source_name);
     let read = fields::document(text, "hard", &mut report)

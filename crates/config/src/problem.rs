@@ -221,7 +221,7 @@ impl Report {
         push(&mut self.warnings, &self.source, at, path, message, MORE_WARNINGS);
     }
 
-    /// How many problems there are so far; it does not grow for ever.
+    /// The number of problems so far; bounded.
     pub(crate) const fn count(&self) -> usize {
         self.problems.len()
     }

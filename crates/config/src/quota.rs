@@ -1,4 +1,4 @@
-//! Why core cannot hold a limit, in the words that limits are written in.
+//! Explains why core rejects a limit, in the terms of the configuration.
 
 use sluicegate_core::quota::QuotaError;
 

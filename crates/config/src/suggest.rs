@@ -1,9 +1,9 @@
-//! Did you mean? The known word nearest to one that is not known.
+//! Suggests the known word nearest to an unknown one.
 //!
-//! Near means few slips of the hand: a letter left out, added, replaced, or two neighbours swapped
-//! (the restricted Damerau-Levenshtein distance, where no letter takes part in two slips). How many
-//! are forgiven grows with the word; a single letter has none to spare, so `x` does not suggest
-//! `s`.
+//! The distance is the restricted Damerau-Levenshtein distance: a letter omitted, inserted or
+//! replaced, or two neighbours swapped, where no letter takes part in two edits. The allowed
+//! distance grows with the length of the word; it is zero for a single letter, so `x` does not
+//! suggest `s`.
 
 /// The known word nearest to `word`, the first of equally near ones, if any is near enough.
 ///
@@ -73,7 +73,7 @@ const fn slips_forgiven(letters: usize) -> usize {
     }
 }
 
-/// The fewest slips that turn one word into the other.
+/// The least number of edits that turn one word into the other.
 fn distance(a: &[char], b: &[char]) -> usize {
     // Rows of the usual table: distances of a's first i letters to each beginning of b.
     let mut before_last: Vec<usize> = Vec::new();
@@ -114,7 +114,7 @@ mod tests {
             ("birst", "burst", 1),
             ("brust", "burst", 1),
             ("tub", "burst", 4),
-            // Restricted: no letter takes part in two slips, so this is 3 and not 2.
+            // Restricted: no letter takes part in two edits, so this is 3 and not 2.
             ("ca", "abc", 3),
         ];
         for (a, b, count) in table {

@@ -1,4 +1,4 @@
-//! The numbers a person writes: durations, rates, percentages, factors.
+//! Parses and formats durations, rates, percentages and factors.
 //!
 //! Each function parses one kind of value. It returns the exact value, or an error with the
 //! problem, the given text and an example; the caller adds the position. Nothing is rounded: a
@@ -178,7 +178,7 @@ impl WrittenRate {
     /// ```
     ///
     /// # Errors
-    /// None that the reading of the text has not refused before.
+    /// Only errors that parsing the text has already excluded.
     pub fn to_rate(&self) -> Result<Option<Rate>, QuotaError> {
         match self.count {
             0 => Ok(None),
@@ -225,7 +225,7 @@ const DAY: u64 = 86_400 * SECOND;
 
 /// The first name of each is the one that messages use.
 pub(crate) const UNITS: [Unit; 9] = [
-    // The sign for micro comes in two characters that look the same.
+    // The micro sign has two code points of equal appearance.
     plain(&["us", "µs", "μs", "microsecond", "microseconds"], 1),
     plain(&["ms", "millisecond", "milliseconds"], 1_000),
     plain(&["s", "sec", "secs", "second", "seconds"], SECOND),

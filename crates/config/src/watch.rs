@@ -34,8 +34,8 @@ pub struct Watch {
     changing: Option<Stamps>,
     /// The last reading; nothing if it failed.
     texts: Option<Vec<Source>>,
-    /// Whether to read again though nothing seems to have changed: a file can be written twice in
-    /// one tick of the file system's clock, and look the same.
+    /// Whether to read again without a visible change: a file can be written twice within one tick
+    /// of the file system's clock.
     doubtful: bool,
 }
 

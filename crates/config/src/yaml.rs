@@ -94,8 +94,8 @@ pub(crate) fn document(text: &str) -> Result<Option<Node>, Unreadable> {
     }
 }
 
-/// The first document of a text, if there is one, and where a second begins: what follows is not
-/// read, and may be anything.
+/// The first document of a text, if any, and the position of a second; the text after that is not
+/// read and may be invalid.
 pub(crate) fn first_document(text: &str) -> Result<(Option<Node>, Option<Position>), Unreadable> {
     refuse_long(text)?;
     refuse_unprintable(text)?;
@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// Whether this, as a key, takes over the pairs of its value.
+    /// Whether this, as a key, merges the pairs of its value.
     fn is_merge(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, style: Style::Plain } if &**text == "<<")
     }
@@ -284,7 +284,7 @@ impl Builder {
         self.refuse_deep(0, at)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its parent.
     fn close(&mut self, anchor: usize, built: Built) -> Result<(), Unreadable> {
         self.refuse_deep(built.height, built.node.at)?;
         if anchor > 0 {
@@ -362,7 +362,7 @@ fn merge(value: &Node, pairs: &mut Vec<Pair>) -> Result<(), Unreadable> {
         }
     };
     match &value.content {
-        // The first of several counts most, so it comes last.
+        // The first of several has the highest precedence, so it comes last.
         Content::Sequence(items) => items.iter().rev().try_for_each(take),
         _ => take(value),
     }

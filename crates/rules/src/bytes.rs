@@ -70,8 +70,8 @@ impl LimitConfig {
         }
     }
 
-    /// The limit at the front of `bytes`, which move on behind it; `None` if they are not one, or
-    /// the time zone is not known here.
+    /// Decodes the limit at the front of `bytes` and advances them; `None` if they are invalid or
+    /// the time zone is unknown on this machine.
     ///
     /// ```
     /// use sluicegate_rules::limit::LimitConfig;

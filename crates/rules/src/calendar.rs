@@ -99,7 +99,7 @@ impl Calendar {
     /// When the zone is unknown.
     pub fn new(zone_name: &str, unit: CalendarUnit) -> Result<Self, CalendarError> {
         match TimeZone::get(zone_name) {
-            // `Etc/Unknown` is a name that means no zone at all.
+            // `Etc/Unknown` is a valid name without a zone.
             Ok(zone) if !zone.is_unknown() => Ok(Self { zone, unit }),
             _ => Err(CalendarError::UnknownZone { name: zone_name.to_owned() }),
         }
@@ -159,7 +159,7 @@ impl Calendar {
         Edges::new(starts, longest).expect("`starts` ascends and `longest` covers what it holds")
     }
 
-    /// Boundaries that ascend, as many as core looks at, `now` before the third.
+    /// Ascending boundaries, as many as core requires, `now` before the third.
     fn starts(&self, now: Timestamp) -> [Timestamp; EDGES_MAX] {
         let now = now.min(NOW_MAX);
         let now_s = i64::try_from(now.as_micros() / MICROS).unwrap_or(i64::MAX);

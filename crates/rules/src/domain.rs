@@ -46,8 +46,8 @@ pub enum Joint {
     #[default]
     Apart,
     /// Compared as one text, `key_value`, as in envoyproxy/ratelimit: a rule for key `a` and value
-    /// `b_c` matches key `a_b` and value `c` too, and a `*` in a key is a wildcard. Counters stay
-    /// apart all the same.
+    /// `b_c` matches key `a_b` and value `c` too, and a `*` in a key is a wildcard. Their counters
+    /// remain separate.
     Joined,
 }
 

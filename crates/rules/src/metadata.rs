@@ -11,15 +11,15 @@
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Metadata {
-    /// Nothing.
+    /// Null.
     Null,
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A number; Envoy's protocol has no other kind.
     Number(f64),
     /// A text.
     Text(String),
-    /// Several values.
+    /// A list.
     List(Vec<Self>),
     /// Values by their names, in the order of the file.
     Map(Vec<(String, Self)>),

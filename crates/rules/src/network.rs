@@ -43,14 +43,14 @@ pub struct Prefix {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// The part before the `/` is no address.
+    /// The part before the `/` is not an address.
     NoAddress,
-    /// The part behind the `/` is no prefix length of such an address.
+    /// The part after the `/` is not a valid prefix length of the address.
     BadLength {
         /// The longest prefix.
         max: u8,
     },
-    /// The address has host bits set: probably another one was meant.
+    /// The address has host bits set: probably a different network was intended.
     BitsBeyond {
         /// The network of the address.
         network: Network,

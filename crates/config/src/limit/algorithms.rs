@@ -97,7 +97,7 @@ enum Counts {
 }
 
 impl Pace {
-    /// The rate as written, or so many per second where it is 0 or unreadable.
+    /// The rate as written, or the given number per second where it is 0 or invalid.
     fn of(
         written: Result<WrittenRate, Reported>,
         per_second: u64,
@@ -145,7 +145,7 @@ fn number_or_one(number: u64) -> (u64, Counts) {
     }
 }
 
-/// Reports what core has against a field.
+/// Reports core's error for a field.
 fn refuse<T>(
     fields: &Fields<'_>,
     field: &Field<T>,

@@ -33,7 +33,7 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
     check.lists(&gathered.deny);
 }
 
-/// The most comparisons of characters, roughly, to find patterns that can never match.
+/// Approximate maximum number of character comparisons to find patterns that can never match.
 const WORK_MAX: usize = 20_000_000;
 
 /// The maximum number of names compared to suggest one.

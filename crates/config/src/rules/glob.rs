@@ -12,7 +12,7 @@ use sluicegate_rules::domain::Pattern;
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` is, and up to where it has taken the text.
+    // The position of the last `*`, and the end of its match.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -32,7 +32,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     pattern.get(p..).is_some_and(|rest| rest.iter().all(|byte| *byte == b'*'))
 }
 
-/// Whether one pattern surely matches all that another does.
+/// Whether one pattern is known to match everything that another does.
 pub(super) fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
     match (wide, narrow) {
         (Pattern::Any, _) => true,

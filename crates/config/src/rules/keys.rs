@@ -2,7 +2,7 @@
 
 use crate::suggest;
 
-/// As many keys as there can be.
+/// Maximum number of keys.
 pub(super) const KEYS_MAX: usize = 32;
 
 macro_rules! keys {
@@ -139,7 +139,7 @@ pub(super) fn remedy(word: &str, level: Level, form: Form) -> String {
     } else {
         format!("did you mean `{meant}` of {home}?")
     };
-    // Where there are many, the nearest is enough.
+    // With many keys, the nearest is enough.
     if valid.len() <= FEW_KEYS { format!("{hint} {all}") } else { hint }
 }
 

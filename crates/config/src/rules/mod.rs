@@ -39,8 +39,8 @@ pub const KEY_CHARS_MAX: usize = 1_024;
 /// assert_eq!(sluicegate_config::rules::VALUE_CHARS_MAX, 1_024);
 /// ```
 pub const VALUE_CHARS_MAX: usize = 1_024;
-/// How deeply descriptors may be nested in a file of our own form; in one of Envoy's form it is as
-/// deeply as YAML may be, 31 levels.
+/// Maximum nesting of descriptors in the native form; in Envoy's form the bound is that of YAML, 31
+/// levels.
 ///
 /// ```
 /// assert_eq!(sluicegate_config::rules::DEPTH_MAX, 16);
@@ -147,7 +147,7 @@ pub struct Invalid {
 /// ```
 ///
 /// # Errors
-/// Everything that is wrong with any of the files, all at once.
+/// All problems of all files.
 pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
     let mut reports: Vec<Report> = sources.iter().map(|source| Report::new(&source.name)).collect();
     let files: Vec<_> = sources

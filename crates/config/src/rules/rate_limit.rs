@@ -28,7 +28,7 @@ struct RateLimitFields<'t> {
     unlimited: bool,
     name: &'t str,
     replaces: Vec<(&'t str, Position)>,
-    /// Whether something in it is wrong, and whether the unit is.
+    /// Whether it has a problem, and whether the unit has one.
     has_problem: bool,
     has_unit_problem: bool,
 }
@@ -69,7 +69,7 @@ impl Reader<'_> {
         self.replaced = false;
         read?;
         let Some((pair, mut written)) = written else { return Ok(None) };
-        // An unknown key is probably the one that would be missed.
+        // An unknown key is probably a misspelt required one.
         written.has_problem |= self.report.count() > before;
         self.made(&descriptor.field(pair), written).map(Some)
     }
@@ -97,7 +97,7 @@ impl Reader<'_> {
         if let Some(pair) = found.get(Key::Unlimited) {
             match self.truth(&mapping.field(pair)) {
                 Ok(truth) => written.unlimited = truth,
-                // Whether a unit is wanted is not known.
+                // Whether a unit is required is unknown.
                 Err(Reported) => written.has_unit_problem = true,
             }
         }

@@ -1,9 +1,9 @@
 //! Reads mappings and scalars of a rule file.
 //!
 //! envoyproxy/ratelimit reads a file twice: first it checks every key and the type of every value,
-//! then it decodes. What either pass refuses is refused here with the same words; where both would,
-//! the first is reported. Of two equal keys the later wins there; here that is a warning, and in a
-//! native file an error.
+//! then it decodes. This reader rejects the input of either pass with the same message; if both
+//! reject it, the first is reported. Of two equal keys the later wins there; here that is a
+//! warning, and in a native file an error.
 
 use super::keys::{self, Form, KEYS_MAX, Key, Level};
 use super::scalar::{Meaning, meaning};
@@ -31,7 +31,7 @@ pub(super) struct Found<'t> {
     unknown: Vec<&'t str>,
 }
 
-/// The most unknown keys of a mapping that are compared with a missing one.
+/// Maximum number of unknown keys of a mapping that are compared with a missing one.
 const UNKNOWN_KEYS_MAX: usize = 8;
 
 impl<'t> Found<'t> {
@@ -86,7 +86,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Checks the type of a replaced value; in Envoy's form a wrong one is refused all the same.
+    /// Checks the type of a replaced value; Envoy's form rejects a wrong one too.
     fn types_of<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair) {
         let fraction = matches!(&pair.value.content, Content::Scalar { text, style: Style::Plain }
             if matches!(meaning(text), Meaning::Float(_) | Meaning::Large(_)));
@@ -108,7 +108,7 @@ impl Reader<'_> {
 
     /// Reports a duplicate key.
     fn again<'t>(&mut self, mapping: &Value<'t, '_>, key: Key, pair: &'t Pair, earlier: &Pair) {
-        // To write a key beside a template that has it is what templates are for.
+        // Overriding a key of a template is the purpose of templates.
         if earlier.merged {
             return;
         }
@@ -124,7 +124,7 @@ impl Reader<'_> {
 
     /// The key of a pair, if it is known at this level.
     fn key<'t>(&mut self, mapping: &Value<'t, '_>, pair: &'t Pair, level: Level) -> Option<Key> {
-        // A known word is a text, however it is written.
+        // A known key is a text in any notation.
         let key = match &pair.key.content {
             Content::Scalar { text, .. } => Key::of(text),
             Content::Sequence(_) | Content::Mapping(_) => None,
@@ -264,7 +264,7 @@ impl Reader<'_> {
         self.refuse(item, message)
     }
 
-    /// Refuses numbers with a fraction or beyond 64 bits, wherever they are.
+    /// Rejects numbers with a fraction or beyond 64 bits at every level.
     fn check_integral(&mut self, value: &Value<'_, '_>, text: &str) -> Result<(), Reported> {
         if self.form == Form::Native {
             return Ok(());
@@ -310,7 +310,7 @@ fn in_go(node: &Node) -> String {
 pub(crate) const REQUESTS_MAX: u32 = u32::MAX;
 
 impl Reader<'_> {
-    /// A text; nothing is the empty one.
+    /// A text; null is the empty one.
     pub(super) fn text<'t>(&mut self, value: &Value<'t, '_>) -> Result<&'t str, Reported> {
         match &value.node.content {
             Content::Scalar { text, style: Style::Quoted } => Ok(text),
@@ -320,7 +320,7 @@ impl Reader<'_> {
         }
     }
 
-    /// True or false; nothing is false.
+    /// A boolean; null is false.
     pub(super) fn truth(&mut self, value: &Value<'_, '_>) -> Result<bool, Reported> {
         let must = "must be `true` or `false`";
         let remedy = match &value.node.content {
@@ -342,7 +342,7 @@ impl Reader<'_> {
         Err(self.mistyped(value, "bool", must, remedy))
     }
 
-    /// A whole number of 32 bits; nothing is 0.
+    /// A whole number of 32 bits; null is 0.
     pub(super) fn number(&mut self, value: &Value<'_, '_>) -> Result<u32, Reported> {
         let must = format!("must be a whole number from `0` to `{REQUESTS_MAX}`");
         let remedy = match &value.node.content {
@@ -373,8 +373,8 @@ impl Reader<'_> {
         Err(self.mistyped(value, "uint32", &must, remedy))
     }
 
-    /// Reports a value of the wrong type in the words of yaml.v2, unless something below it is
-    /// refused first.
+    /// Reports a value of the wrong type in the words of yaml.v2, unless a nested value is rejected
+    /// first.
     pub(super) fn mistyped(
         &mut self,
         value: &Value<'_, '_>,

@@ -1,4 +1,4 @@
-//! Files of rules, and what becomes of them.
+//! Loading of rule files.
 
 mod envoy;
 mod forward_auth;

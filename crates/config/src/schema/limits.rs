@@ -130,7 +130,7 @@ fn described(algorithm: &str) -> &'static str {
 
 // === fields ===
 
-/// What an algorithm cannot do without, wherever it is a field.
+/// Fields required by every algorithm that has them.
 const NEEDED: [&str; 6] =
     [RATE.name, WARM_UP.name, PERMITS.name, PERIOD.name, MAX.name, LEASE.name];
 

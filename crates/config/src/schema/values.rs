@@ -23,7 +23,7 @@ const BLANKS: &str = r"[\s\x85]*";
 /// Digits with single underscores between them.
 const DIGITS: &str = "[0-9]+(?:_[0-9]+)*";
 
-/// What several fields share.
+/// Keywords shared by several fields.
 pub(super) fn definitions() -> Map<String, Value> {
     let named = [
         ("rate", json!({ "type": "string", "pattern": rate_pattern() })),
@@ -38,7 +38,7 @@ pub(super) fn definitions() -> Map<String, Value> {
 
 // === texts ===
 
-/// A text that is not nothing; to YAML it may look like something else.
+/// A non-empty text; YAML may assign it another type.
 pub(super) fn filled() -> Value {
     json!({ "type": ["string", "number", "boolean"], "minLength": 1 })
 }
@@ -50,7 +50,7 @@ pub(super) fn text(chars_max: usize) -> Value {
     text
 }
 
-/// A text, or nothing.
+/// A text, or null.
 pub(super) fn text_or_nothing() -> Value {
     json!({ "type": ["string", "number", "boolean", "null"] })
 }
@@ -76,7 +76,7 @@ pub(super) const YES: [&str; 8] = ["y", "Y", "yes", "Yes", "YES", "on", "On", "O
 /// False in YAML 1.1, texts in YAML 1.2.
 pub(super) const NO: [&str; 8] = ["n", "N", "no", "No", "NO", "off", "Off", "OFF"];
 
-/// True, false or nothing, as in Envoy's form.
+/// True, false or null, as in Envoy's form.
 pub(super) fn flag() -> Value {
     reference("flag")
 }
@@ -118,8 +118,7 @@ pub(super) fn bits(least: u64, max: u64, mark: &str) -> Value {
     })
 }
 
-/// A number with at most three decimals, with the mark or without; the most is given in
-/// thousandths.
+/// A number with at most three decimals, with or without the mark; the maximum is in thousandths.
 pub(super) fn factor(max: u64, mark: &str) -> Value {
     let mark = if mark.is_empty() { String::new() } else { format!("(?:{mark}{BLANKS})?") };
     json!({
@@ -139,8 +138,8 @@ fn percent_pattern() -> String {
     format!("^{BLANKS}{DIGITS}{BLANKS}%{BLANKS}$")
 }
 
-/// A whole number as YAML 1.1 has it; a text only where YAML 1.2 does not see the number in it, as
-/// in `1_000`, so that one in quotes is refused.
+/// A whole number of YAML 1.1; a text only where YAML 1.2 does not parse it as a number, as in
+/// `1_000`, so that a quoted number is rejected.
 pub(super) fn requests() -> Value {
     json!({
         "type": ["integer", "null", "string"],

@@ -92,7 +92,7 @@ fn a_second_write_in_one_tick_is_seen_though_the_file_looks_the_same() {
     let mut watch = folder.watch();
     watch.read().unwrap();
     write(folder.at("a.yaml"), "two").unwrap();
-    // As if the file system's clock had stood still.
+    // As if the file system's clock had not advanced.
     watch.read = watch.stamps();
     assert_eq!(looks(&mut watch), ["changed: two", "same"]);
 }

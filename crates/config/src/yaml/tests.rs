@@ -280,7 +280,7 @@ fn yamlish() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// What holds of every tree: positions within the text, depth within the bound.
+/// Invariants of every tree: positions within the text, depth within the bound.
 fn check(text: &str) {
     fn walk(node: &Node, depth: usize, lines: usize) {
         assert!(depth <= DEPTH_MAX && (1..=lines).contains(&node.at.line) && node.at.column > 0);

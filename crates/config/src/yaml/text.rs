@@ -20,7 +20,7 @@ pub(super) fn refuse_unprintable(text: &str) -> Result<(), Unreadable> {
         let control = letter.is_control() && !matches!(letter, '\t' | '\n' | '\r' | '\u{85}');
         control || matches!(letter, '\u{fffe}' | '\u{ffff}')
     };
-    // Nearly all texts are plain ASCII, which is looked through much faster by bytes.
+    // Nearly all texts are ASCII, which is checked much faster by bytes.
     let plain = |byte: u8| matches!(byte, b' '..=b'~') | matches!(byte, b'\t' | b'\n' | b'\r');
     if text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, b| all & plain(*b))) {
         return Ok(());

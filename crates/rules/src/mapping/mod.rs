@@ -29,7 +29,7 @@ pub use self::part::{Part, PartError, Source};
 
 use crate::request::{Descriptor, Entry, Request};
 
-/// The most descriptors of a mapping.
+/// Maximum number of descriptors of a mapping.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::mapping::DESCRIPTORS_MAX, 64);
@@ -59,7 +59,7 @@ pub const DESCRIPTORS_MAX: usize = 64;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mapping {
-    /// The descriptors, each a list of keys and what their values are.
+    /// The descriptors, each a list of keys and the sources of their values.
     pub descriptors: Vec<Vec<(Box<str>, Part)>>,
     /// The hits of a request; defaults to one.
     pub hits: Option<Part>,

@@ -38,7 +38,7 @@ pub enum Source {
     Method,
     /// `scheme`: `https`.
     Scheme,
-    /// `host`: in small letters, without a port.
+    /// `host`: in lower case, without a port.
     Host,
     /// `path`: normalized, without needless escapes, empty and dot segments.
     Path,
@@ -79,7 +79,7 @@ pub enum PartError {
     },
     /// Unexpected text that is not `or …` follows.
     Stray {
-        /// What.
+        /// The unexpected text.
         text: String,
     },
     /// No text follows `or` or `text`.
@@ -200,7 +200,7 @@ fn first_word(text: &str) -> (&str, &str) {
         .map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
-/// What names of headers and cookies are made of.
+/// Whether a byte is valid in names of headers and cookies.
 const fn is_in_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -222,7 +222,7 @@ const fn is_in_token(byte: u8) -> bool {
         )
 }
 
-/// What names of parameters are made of, once their escapes are undone.
+/// Whether a byte is valid in decoded names of parameters.
 const fn is_in_query(byte: u8) -> bool {
     !matches!(byte, b'&' | b'=' | b'#' | b'%' | b'+') && byte > b' ' && byte != 0x7f
 }

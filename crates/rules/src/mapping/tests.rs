@@ -1,5 +1,5 @@
-//! Parts of requests: tables of what proxies and strangers send, and properties against naive
-//! readings.
+//! Parts of requests: tables of valid and hostile input, and properties against naive
+//! implementations.
 
 mod hops;
 mod parts;

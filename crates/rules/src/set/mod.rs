@@ -41,7 +41,7 @@ use crate::forward_auth::ForwardAuth;
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 
-/// The most entries of a rule's descriptor.
+/// Maximum number of entries of a rule's descriptor.
 ///
 /// ```
 /// assert_eq!(sluicegate_rules::set::DEPTH_MAX, 32);
@@ -220,7 +220,7 @@ impl RuleSet {
     /// Compiles the rules of some domains.
     ///
     /// # Errors
-    /// When two of them are for the same, or they are nested too deeply.
+    /// When two of them conflict, or they are nested too deeply.
     pub fn new(domains: Vec<Domain>) -> Result<Self, RuleSetError> {
         build::build(domains)
     }
@@ -326,7 +326,7 @@ impl RuleSet {
     }
 
     /// The key that identifies a rule across reloads: its name, or its path. Unique in a set; not
-    /// meant for people.
+    /// meant for display.
     ///
     /// # Panics
     /// When the number is of another set.
@@ -449,7 +449,7 @@ impl LevelNo {
         if self.0 & Self::JOINED == 0 { Joint::Apart } else { Joint::Joined }
     }
 
-    /// Its place in `levels`, if it has one.
+    /// Its index in `levels`, if any.
     #[inline]
     const fn tried(self) -> Option<usize> {
         if self.0 & Self::TRIED == 0 { None } else { Some((self.0 & (Self::JOINED - 1)) as usize) }
@@ -459,7 +459,7 @@ impl LevelNo {
 // === impl RuleNo ===
 
 impl RuleNo {
-    /// Its place among all rules of its set, from 0.
+    /// Its index among all rules of its set.
     ///
     /// ```
     /// use sluicegate_rules::set::RuleSet;

@@ -110,7 +110,7 @@ pub(crate) fn field_names() -> Vec<&'static str> {
     names
 }
 
-/// Checks every known field by itself, where the algorithm is not known.
+/// Checks every known field separately, for an unknown algorithm.
 pub(in crate::limit) fn check_values(fields: &mut Fields<'_>, report: &mut Report) {
     let _ = fields.optional(&RATE, report);
     for field in [&BURST, &INITIAL, &QUEUE, &PERMITS, &MAX, &COLD_FACTOR] {

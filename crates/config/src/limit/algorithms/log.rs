@@ -38,7 +38,7 @@ pub(super) fn sliding_log(
     Ok(Allows::Fixed(Limit::SlidingLog(log.with_min_gap(min_gap))))
 }
 
-/// Checks the fields of a log by themselves.
+/// Checks the fields of a log separately.
 pub(super) fn check_values(fields: &mut Fields<'_>, report: &mut Report) {
     let _ = fields.optional(&COUNT_DENIED, report);
     let _ = fields.optional(&MIN_GAP, report);
@@ -100,7 +100,7 @@ fn rates_in(
     Ok(rates)
 }
 
-/// One rate, held against the bounds of a log by itself, so that it is named if it is too large.
+/// One rate, checked separately against the bounds of a log, so that a rate above them is named.
 fn rate(
     value: &Value<'_, '_>,
     example: &str,

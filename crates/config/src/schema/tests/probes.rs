@@ -150,12 +150,12 @@ const NESTED: [&str; 37] = [
     "{ algorithm: tally, rate: 5/s }",
 ];
 
-/// What came of many texts.
+/// The results of many texts.
 #[derive(Debug, Default)]
 struct Count {
     accepted: usize,
     refused: usize,
-    /// Of those refused.
+    /// Of the rejected ones.
     seen: usize,
 }
 
@@ -247,7 +247,7 @@ fn every_key_at_its_level() {
     {
         for key in KEYS.iter().copied().filter(|key| key.belongs(level, Form::Native)) {
             for beside in beside(level) {
-                // Given twice it is another mistake.
+                // A duplicate key is a different problem.
                 if beside.contains(&format!(", {}: ", key.name())) {
                     continue;
                 }
@@ -260,7 +260,7 @@ fn every_key_at_its_level() {
     assert!(count.accepted > 2_000 && count.seen * 100 > count.refused * 90, "{count:?}");
 }
 
-/// Good values of a key of a descriptor, and some that are none.
+/// Valid values of a descriptor's key, and some invalid ones.
 fn values(key: Key) -> Vec<String> {
     let property = &crate::schema::keys::level(Level::Descriptor)["properties"][key.name()];
     let examples = property["examples"].as_array().unwrap().iter().map(ToString::to_string);
