@@ -110,9 +110,9 @@ impl Builder {
         self
     }
 
-    /// Circuit breaker: after so many consecutive failures calls are decided by
-    /// [`on_unavailable`](Self::on_unavailable), and one probe per interval is sent [default: 5, 1
-    /// s].
+    /// Circuit breaker: after this many consecutive failures
+    /// [`on_unavailable`](Self::on_unavailable) decides calls, and one probe is sent per interval
+    /// [default: 5, 1 s].
     pub const fn breaker(mut self, failures: u32, probe_every: Duration) -> Self {
         self.config.breaker = BreakerConfig { failures, probe_every };
         self
@@ -137,7 +137,7 @@ impl Builder {
         self
     }
 
-    /// Sends no `Idempotency-Key`. Calls that may have been charged are not retried then.
+    /// Sends no `Idempotency-Key`. Calls that may have been charged are then not retried.
     pub const fn without_idempotency_keys(mut self) -> Self {
         self.config.idempotency_keys = false;
         self
@@ -164,7 +164,7 @@ impl Builder {
         self
     }
 
-    /// For `https://`: the trusted certificate authorities, as PEM. There are no others.
+    /// Trusted certificate authorities for `https://`, as PEM. No others are trusted.
     #[cfg(feature = "tls")]
     pub fn trust(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.roots.extend_from_slice(pem.as_ref());
@@ -217,7 +217,7 @@ struct Address {
     https: bool,
     host: String,
     port: u16,
-    /// What paths are put behind.
+    /// Path prefix.
     prefix: String,
 }
 

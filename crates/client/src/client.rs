@@ -101,8 +101,8 @@ impl Client {
         }
     }
 
-    /// Refunds a charged [`check`](Self::check) of the same request, once, within ten minutes. The
-    /// answer holds the limits after it.
+    /// Refunds a charged [`check`](Self::check) of the same request, once, within ten minutes.
+    /// Returns the limits after the refund.
     ///
     /// Unless the client is an operator, the request needs the
     /// [`idempotency_key`](Request::idempotency_key) of the check, and the same node must answer

@@ -1,4 +1,4 @@
-//! How the service is reached.
+//! Connectors: TCP, TLS and custom transports.
 
 use std::fmt;
 use std::io;
@@ -50,7 +50,7 @@ impl Connector {
         Self::by(move || connected(host.clone(), port))
     }
 
-    /// Connections over TLS, to a server whose certificate one of these has signed.
+    /// TLS connections; the server certificate must be signed by one of these authorities.
     #[cfg(feature = "tls")]
     pub(crate) fn tls(
         host: String,
@@ -76,7 +76,7 @@ impl Connector {
 
 async fn connected(host: String, port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host.as_str(), port)).await?;
-    // A question is one small packet: waiting for more to send with it only makes it late.
+    // Requests are single small packets: Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -50,7 +50,7 @@ pub struct Decision {
 pub enum DecisionSource {
     /// The service.
     Service,
-    /// A cached denial whose time is not over.
+    /// A cached denial that has not expired.
     Remembered,
     /// The [`UnavailablePolicy`](crate::UnavailablePolicy), without the service.
     Policy,

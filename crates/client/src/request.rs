@@ -1,10 +1,10 @@
-//! What is asked: who wants what, and of which domain.
+//! Requests: a domain, descriptors and a cost.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A question to the service: may this go?
+/// A rate-limit request.
 ///
 /// ```
 /// use sluicegate_client::{Descriptor, Request, Unit};
@@ -25,7 +25,7 @@ pub struct Request {
     key: Option<String>,
 }
 
-/// Somebody, by what is known: entries in their order, from the general to the particular.
+/// A descriptor: ordered entries, from the general to the particular.
 ///
 /// ```
 /// use sluicegate_client::Descriptor;
@@ -40,7 +40,7 @@ pub struct Descriptor {
     limit: Option<(u32, Unit)>,
 }
 
-/// The time of a limit that comes with a request.
+/// Time unit of a limit in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "units of time")]
 pub enum Unit {
@@ -56,18 +56,18 @@ pub enum Unit {
 // === impl Request ===
 
 impl Request {
-    /// A question about a domain; whom it is about is told by [`descriptor`](Self::descriptor).
+    /// A request to a domain, without a [`descriptor`](Self::descriptor) yet.
     pub fn new(domain: impl Into<String>) -> Self {
         Self { domain: domain.into(), descriptors: Vec::new(), hits: None, key: None }
     }
 
-    /// One more descriptor: all of them agree, or it is denied.
+    /// Adds a descriptor; the request is allowed if all of them allow it.
     pub fn descriptor(mut self, descriptor: impl Into<Descriptor>) -> Self {
         self.descriptors.push(descriptor.into());
         self
     }
 
-    /// What it costs; 1 unless told.
+    /// Sets the cost [default: 1].
     pub const fn hits(mut self, hits: u64) -> Self {
         self.hits = Some(hits);
         self
@@ -85,12 +85,12 @@ impl Request {
         self.key.as_deref()
     }
 
-    /// What it costs where a descriptor does not say otherwise.
+    /// Default cost of the descriptors.
     pub(crate) fn cost(&self) -> u64 {
         self.hits.unwrap_or(1)
     }
 
-    /// Everything but the cost, as fields of JSON: who asks, and therefore who was denied.
+    /// All fields except the cost, as JSON fields: the key of cached denials.
     pub(crate) fn identity(&self) -> String {
         let mut identity = String::with_capacity(96);
         let _ = write!(identity, r#""domain":{},"descriptors":["#, text(&self.domain));
@@ -102,7 +102,7 @@ impl Request {
         identity
     }
 
-    /// The whole question, with further fields such as `,"ttl_ms":1`.
+    /// The request body, with further fields such as `,"ttl_ms":1`.
     pub(crate) fn body(&self, identity: &str, further: &str) -> String {
         let hits = self.hits.map(|hits| format!(r#","hits":{hits}"#)).unwrap_or_default();
         format!("{{{identity}{hits}{further}}}")
@@ -112,13 +112,13 @@ impl Request {
 // === impl Descriptor ===
 
 impl Descriptor {
-    /// These entries.
+    /// A descriptor with these entries.
     pub fn of(entries: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into()));
         Self { entries: entries.collect(), hits: None, limit: None }
     }
 
-    /// What this one costs, if not what the request costs.
+    /// Sets the cost of this descriptor, in place of the request's.
     pub const fn hits(mut self, hits: u64) -> Self {
         self.hits = Some(hits);
         self
@@ -130,7 +130,7 @@ impl Descriptor {
         self
     }
 
-    /// As a list of entries: the short form has words that no key may be.
+    /// As a list of entries: the short form reserves some keys.
     fn write(&self, out: &mut String) {
         out.push_str(r#"{"entries":["#);
         for (index, (key, value)) in self.entries.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Unit {
     }
 }
 
-/// In quotes, with everything escaped that has to be.
+/// Quotes and escapes a JSON string.
 fn text(plain: &str) -> Value {
     Value::from(plain)
 }

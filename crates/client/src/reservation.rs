@@ -1,4 +1,4 @@
-//! Costs that are known afterwards: reserve, then commit what was used.
+//! Reservations for costs known afterwards: reserve, then commit the actual cost.
 
 use std::time::Duration;
 
@@ -10,22 +10,21 @@ use crate::error::Error;
 use crate::request::Request;
 use crate::wire;
 
-/// What becomes of a wish to reserve.
+/// Result of a reservation request.
 #[derive(Debug)]
 #[must_use = "what is held is given back when this is dropped"]
 pub enum Reserved {
-    /// It is held.
+    /// The quota is reserved.
     Held(Reservation),
-    /// There is not so much left.
+    /// The remaining quota does not suffice.
     Denied(Decision),
 }
 
-/// Something that is charged and not settled yet: [`commit`](Self::commit) what was used, or
+/// A charged but unsettled cost: [`commit`](Self::commit) the actual cost, or
 /// [`cancel`](Self::cancel).
 ///
-/// Dropped without either, it is cancelled in the background if there is a tokio runtime then;
-/// otherwise, and if that fails, the service gives it back by itself after
-/// [`expires_after`](Self::expires_after).
+/// Dropping it cancels it in the background within a Tokio runtime. Otherwise, or if that fails,
+/// the service releases it after [`expires_after`](Self::expires_after).
 ///
 /// ```no_run
 /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {
@@ -47,32 +46,32 @@ pub enum Reserved {
 #[must_use = "it is given back when this is dropped"]
 pub struct Reservation {
     client: Client,
-    /// Nothing if nobody could be asked, or it is settled.
+    /// `None` if the policy decided, or after settlement.
     token: Option<String>,
     identity: String,
     expires_after: Option<Duration>,
     decision: Decision,
 }
 
-/// What became of a reservation.
+/// Result of a settlement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settled {
-    /// What was given back.
+    /// Refunded quota.
     pub returned: u64,
-    /// How the limits stand, descriptor by descriptor.
+    /// Status of each descriptor.
     pub statuses: Vec<Status>,
-    /// Who settled it: [`DecisionSource::Policy`] if nobody could be asked when it was reserved, so
-    /// that there was nothing to settle.
+    /// Origin: [`DecisionSource::Policy`] if the policy decided the reservation, so that there was
+    /// nothing to settle.
     pub source: DecisionSource,
 }
 
 impl Client {
-    /// Charges what something may cost, for `ttl` at most; what it did cost is told afterwards.
+    /// Reserves the estimated cost for at most `ttl`; the actual cost is committed afterwards.
     ///
     /// # Errors
-    /// As [`check`](Self::check). Where [`UnavailablePolicy`](crate::UnavailablePolicy) allows,
-    /// what is held is nothing, and settling it does nothing.
+    /// As [`check`](Self::check). A reservation allowed by the
+    /// [`UnavailablePolicy`](crate::UnavailablePolicy) is empty, and settling it has no effect.
     pub async fn reserve(&self, request: &Request, ttl: Duration) -> Result<Reserved, Error> {
         let identity = request.identity();
         if let Some(known) = self.known(&identity, request) {
@@ -95,18 +94,18 @@ impl Client {
         })
     }
 
-    /// Settles a reservation by its name, such as one that [another](Reservation::into_token) made:
-    /// so much was used.
+    /// Commits a reservation by its token, such as one from [another
+    /// client](Reservation::into_token), with the actual cost.
     ///
     /// # Errors
-    /// When there is none of this name or it is settled (`unknown_reservation`), or the service
-    /// does not answer.
+    /// When the reservation is unknown or settled (`unknown_reservation`), or the service does not
+    /// answer.
     pub async fn commit(&self, token: &str, used: u64) -> Result<Settled, Error> {
         let body = format!(r#"{{"reservation":{},"hits":{used}}}"#, Value::from(token));
         self.settle("commit", "/v1/commit", body).await
     }
 
-    /// Gives a reservation back by its name.
+    /// Cancels a reservation by its token.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -130,7 +129,7 @@ impl Client {
 // === impl Reserved ===
 
 impl Reserved {
-    /// What is held, if it is.
+    /// The reservation, unless denied.
     pub fn held(self) -> Option<Reservation> {
         match self {
             Self::Held(held) => Some(held),
@@ -138,7 +137,7 @@ impl Reserved {
         }
     }
 
-    /// What was said.
+    /// The decision.
     #[must_use]
     pub const fn decision(&self) -> &Decision {
         match self {
@@ -161,31 +160,30 @@ impl Reservation {
         Self { client: client.clone(), token, identity, expires_after, decision }
     }
 
-    /// What was said when it was reserved.
+    /// The decision of the reservation.
     #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// How long after it was reserved the service gives it back by itself. Who commits later than
-    /// that is charged in full.
+    /// Time after which the service releases the reservation. A later commit is charged in full.
     #[must_use]
     pub const fn expires_after(&self) -> Option<Duration> {
         self.expires_after
     }
 
-    /// So much was used: the rest is given back, or what is more is charged, also where nothing is
-    /// left.
+    /// Commits the actual cost: refunds the difference, or charges the excess even beyond the
+    /// limit.
     ///
     /// # Errors
-    /// When there is none any more (`unknown_reservation`), or the service does not answer: then it
-    /// is left to run out, since it may have been settled.
+    /// When the reservation is unknown (`unknown_reservation`), or the service does not answer. It
+    /// then expires, since it may have been settled.
     pub async fn commit(mut self, used: u64) -> Result<Settled, Error> {
         let Some(token) = self.token.take() else { return Ok(NOTHING) };
         self.client.commit(&token, used).await
     }
 
-    /// Nothing was used: everything is given back.
+    /// Cancels the reservation with a full refund.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -194,26 +192,26 @@ impl Reservation {
         self.client.cancel(&token).await
     }
 
-    /// Its name, for somebody else to settle by [`Client::commit`] or [`Client::cancel`]; this one
-    /// does not any more. `None` if nobody could be asked when it was reserved.
+    /// The token, for settlement by [`Client::commit`] or [`Client::cancel`]; this value no longer
+    /// settles it. `None` if the policy decided.
     #[must_use = "nobody else knows it"]
     pub fn into_token(mut self) -> Option<String> {
         self.token.take()
     }
 }
 
-/// What becomes of what nobody could be asked about.
+/// Settlement of a reservation that the policy decided.
 const NOTHING: Settled =
     Settled { returned: 0, statuses: Vec::new(), source: DecisionSource::Policy };
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         let (client, identity) = (self.client.clone(), std::mem::take(&mut self.identity));
-        // However it ended: who was denied meanwhile may pass now.
+        // In every case: denied requests may be allowed now.
         client.forget(&identity);
         let Some(token) = self.token.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        // That it fails matters to nobody: it runs out.
+        // A failure is harmless: the reservation expires.
         drop(runtime.spawn(async move {
             let _ = client.cancel(&token).await;
             client.forget(&identity);

@@ -24,7 +24,7 @@ pub(crate) struct Budget {
 const TRIES_SAVED_MAX: u32 = 10;
 
 impl Backoff {
-    /// Delay after this many attempts; `None` if the service asks for more than the longest delay.
+    /// Delay after this many attempts; `None` if the service requires more than the longest delay.
     pub(crate) fn before(
         self,
         tries: u32,
@@ -52,7 +52,7 @@ impl Budget {
         self.credit = self.credit.saturating_add(self.percent).min(TRIES_SAVED_MAX * 100);
     }
 
-    /// Takes a retry from the budget, if there is one.
+    /// Takes a retry from the budget, if available.
     pub(crate) fn take(&mut self) -> bool {
         let left = self.credit.checked_sub(100);
         self.credit = left.unwrap_or(self.credit);

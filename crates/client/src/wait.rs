@@ -58,8 +58,8 @@ impl Client {
                 decision.wait = None;
                 return Ok(decision);
             }
-            // Whoever has hardly time left comes as late as it can, and that is never before the
-            // time told.
+            // Near the deadline the jitter is cut, but the wait is never shorter than
+            // `retry_after`.
             sleep(self.spread(wait, fastrand::u64(..)).min(left)).await;
         }
     }
@@ -86,11 +86,11 @@ pub struct Waited {
 }
 
 impl Client {
-    /// Waits at the service until the request is allowed, for `timeout` (at most ten minutes). If
-    /// it cannot be allowed in time, it is denied at once and nothing is charged. Dropping the
-    /// future releases the place in the queue as far as later requests leave it free.
+    /// Waits at the service until the request is allowed, for `timeout` (at most ten minutes). A
+    /// request that cannot be allowed in time is denied at once without a charge. Dropping the
+    /// future releases the queue position as far as later requests permit.
     ///
-    /// It is not retried: that would mean to queue again.
+    /// Not retried: a retry would queue again.
     ///
     /// ```no_run
     /// # async fn example(client: sluicegate_client::Client) -> Result<(), sluicegate_client::Error> {

@@ -1,4 +1,4 @@
-//! A layer around a client of HTTP, for calls to APIs of somebody else.
+//! Tower layer that paces calls to third-party APIs.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,10 +19,10 @@ use super::queue::{Permit, QueueBounds, Queues, WouldWait};
 use super::state::Pace;
 use crate::retry::jitter;
 
-/// Holds calls back until the API that they are for wants them, by what it told in its answers.
+/// Delays calls until the rate-limit headers of the API allow them.
 ///
-/// Calls to one origin (`https://api.example.org`) are one lane, and go in the order in which they
-/// came. What several services of one layer, and their clones, learn they share.
+/// Calls to one origin (`https://api.example.org`) share a FIFO queue. All services of a layer and
+/// their clones share its state.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -54,7 +54,7 @@ pub struct PacedLayer<A = Once> {
     again: A,
 }
 
-/// A client whose calls are held back: see [`PacedLayer`].
+/// A client with paced calls: see [`PacedLayer`].
 #[derive(Debug, Clone)]
 pub struct Paced<S, A = Once> {
     inner: S,
@@ -63,28 +63,28 @@ pub struct Paced<S, A = Once> {
     again: A,
 }
 
-/// What becomes of a call that is not answered.
+/// Error of a paced call.
 #[derive(Debug)]
 pub enum PacedError<E> {
-    /// It was not made.
+    /// The call was not sent.
     WouldWait(WouldWait),
-    /// It was made, and failed.
+    /// The call was sent and failed.
     Inner(E),
 }
 
-/// Whether a call that was turned away with 429 is made again.
+/// Retry policy for calls rejected with 429.
 pub trait Again<B> {
-    /// How often.
+    /// Maximum number of retries.
     fn times(&self) -> u32;
-    /// The same call.
+    /// Clones the request; `None` without retries.
     fn copy(&self, request: &Request<B>) -> Option<Request<B>>;
 }
 
-/// It is not: the caller gets the 429.
+/// No retries: the caller receives the 429.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Once;
 
-/// So many times, if the request can be cloned.
+/// Retries this many times if the request can be cloned.
 #[derive(Debug, Clone, Copy)]
 pub struct Retrying(u32);
 
@@ -97,17 +97,17 @@ struct PaceConfig {
 
 type Key = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
-/// No wait is longer, so that its end is a time that a clock can show.
+/// Bound of all waits, so that deadlines do not overflow.
 const WAIT_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// Those who were told one time come back over so much more of it, in percent.
+/// Jitter, in percent of the wait.
 const LATER_PERCENT: u32 = 10;
 
 // === impl PacedLayer ===
 
 impl PacedLayer {
-    /// By origin; a call waits for half a minute at most, behind 1,000 at most, and a 429 goes to
-    /// the caller.
+    /// Paces by origin; a call waits for at most 30 s, behind at most 1,000 calls, and the caller
+    /// receives a 429.
     pub fn new() -> Self {
         let bounds =
             QueueBounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
@@ -123,8 +123,8 @@ impl Default for PacedLayer {
 }
 
 impl<A> PacedLayer<A> {
-    /// Calls of one key are one lane, such as those with one API key. Of at most 1,000 at a time
-    /// ([`keys_max`](Self::keys_max)); those beyond share one.
+    /// Sets the queue key of a call, such as its API key. At most 1,000 keys
+    /// ([`keys_max`](Self::keys_max)) have their own queue; further keys share one.
     ///
     /// ```
     /// use sluicegate_client::pace::PacedLayer;
@@ -139,34 +139,33 @@ impl<A> PacedLayer<A> {
         self
     }
 
-    /// A call that would have to wait for longer fails with [`WouldWait`].
+    /// Maximum wait; a call that would wait longer fails with [`WouldWait`].
     pub fn wait_max(mut self, wait_max: Duration) -> Self {
         self.config.bounds.wait_max = wait_max.min(WAIT_MAX);
         self
     }
 
-    /// A call behind which so many wait already, in its lane, fails with [`WouldWait`].
+    /// Maximum calls that wait per queue; further calls fail with [`WouldWait`].
     pub const fn waiting_max(mut self, waiting_max: usize) -> Self {
         self.config.bounds.waiting_max = waiting_max;
         self
     }
 
-    /// How many lanes there are at most.
+    /// Maximum number of queues.
     pub const fn keys_max(mut self, keys_max: usize) -> Self {
         self.config.bounds.keys_max = keys_max;
         self
     }
 
-    /// When no more than this share of a quota is left, in percent, that is spread evenly over the
-    /// time to the reset, instead of being used up at once. With 100 it always is.
+    /// Spreads the remaining quota evenly until the reset once it is at most this percentage of the
+    /// quota. 100 always spreads it.
     pub const fn spreading_below(mut self, percent: u32) -> Self {
         self.config.spread_below_percent = Some(percent);
         self
     }
 
-    /// A call that is turned away with 429 is made again when it may, up to so many times, within
-    /// [`wait_max`](Self::wait_max) in all. Otherwise, and if that would be too late, the caller
-    /// gets the 429. Bodies have to be `Clone`.
+    /// Retries calls rejected with 429 up to this many times, within [`wait_max`](Self::wait_max)
+    /// in total. The caller receives the 429 if no retry fits. Bodies must be `Clone`.
     pub fn retrying(self, times: u32) -> PacedLayer<Retrying> {
         PacedLayer { config: self.config, queues: self.queues, again: Retrying(times) }
     }
@@ -196,8 +195,8 @@ where
     type Error = PacedError<S::Error>;
     type Future = Pin<Box<dyn Future<Output = Result<Response<R>, PacedError<S::Error>>> + Send>>;
 
-    /// Always: whether the client is ready is seen when a call may go, so that those who wait take
-    /// none of its room.
+    /// Always ready: the inner client is polled when the call is sent, so that waiting calls do not
+    /// occupy its capacity.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -229,7 +228,7 @@ where
     }
 }
 
-/// Makes a call that may go.
+/// Sends a permitted call.
 async fn called<S, B, R>(
     mut inner: S,
     request: Request<B>,
@@ -241,7 +240,7 @@ where
     poll_fn(|context| inner.poll_ready(context)).await.map_err(PacedError::Inner)?;
     let response = inner.call(request).await.map_err(PacedError::Inner)?;
     let mut hints = ServerHints::of(response.status(), response.headers());
-    // Never earlier than told.
+    // Never earlier than the announced time.
     hints.retry_after = hints.retry_after.map(|wait| {
         let later = wait.saturating_mul(LATER_PERCENT) / 100;
         wait.saturating_add(jitter(later, fastrand::u64(..)))

@@ -1,4 +1,4 @@
-//! Those who want to call one API, one behind the other.
+//! FIFO queues of calls to an API.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::hints::ServerHints;
 use super::state::{Pace, SendTime, Sent};
 
-/// What a layer and its services know, of each API.
+/// Queues of a layer, by API.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     all: Mutex<HashMap<String, Arc<Queue>>>,
@@ -23,14 +23,14 @@ pub(super) struct Queues {
 #[derive(Debug)]
 pub(super) struct Queue {
     pace: Mutex<Pace>,
-    /// Whoever has it is the next to go; it is handed on in order.
+    /// Held by the next call to be sent; fair.
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
-    /// Something has become known.
+    /// Notifies of changed pacing state.
     news: Notify,
 }
 
-/// How long, and how many, may wait.
+/// Bounds of waiting time, waiting calls and queues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueBounds {
     pub(super) wait_max: Duration,
@@ -38,29 +38,29 @@ pub(super) struct QueueBounds {
     pub(super) keys_max: usize,
 }
 
-/// A call that is under way; dropped, it was lost.
+/// A call in flight; dropping it counts as a lost response.
 #[derive(Debug)]
 pub(super) struct Permit {
     queue: Arc<Queue>,
-    /// Until it is answered.
+    /// `None` once answered.
     call: Option<Sent>,
 }
 
-/// A call was not made, since it would have had to wait for too long, or behind too many.
+/// The call was not sent: its wait or the queue would be too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WouldWait {
-    /// How long by what the API said, if that is known.
+    /// Expected wait, if the API announced it.
     pub wait: Option<Duration>,
 }
 
-/// Whoever is new when the table is full shares a lane under this name.
+/// Queue shared by new keys when the table is full.
 const OTHERS: &str = "";
 
 // === impl Queues ===
 
 impl Queues {
-    /// The lane of a key.
+    /// The queue of a key.
     pub(super) fn queue(
         &self,
         key: &str,
@@ -73,7 +73,7 @@ impl Queues {
             return queue.clone();
         }
         if all.len() >= keys_max {
-            // Nobody else has it, and it knows nothing.
+            // Unused and without state.
             all.retain(|_, queue| Arc::strong_count(queue) > 1 || !queue.pace.lock().is_idle(now));
         }
         let key = if all.len() >= keys_max { OTHERS } else { key };
@@ -90,30 +90,30 @@ impl Queue {
         Self { pace: Mutex::new(pace), turn, waiting: AtomicUsize::new(0), news: Notify::new() }
     }
 
-    /// Waits until a call may go.
+    /// Waits for permission to send a call.
     pub(super) async fn enter(
         self: &Arc<Self>,
         bounds: QueueBounds,
         deadline: Instant,
     ) -> Result<Permit, WouldWait> {
         let _waiting = Waiting::enter(self, bounds.waiting_max)?;
-        // Whoever cannot make it need not queue up first.
+        // Calls that would exceed the deadline fail before they queue.
         in_time(self.pace.lock().when(Instant::now()), deadline)?;
         let turn = timeout_at(deadline, self.turn.lock()).await;
         let _turn = turn.map_err(|_| WouldWait { wait: None })?;
         loop {
             let mut news = pin!(self.news.notified());
-            // From here on nothing is missed.
+            // Registers before the check, so that no notification is lost.
             news.as_mut().enable();
             match self.go(deadline)? {
                 Ok(call) => return Ok(Permit { queue: self.clone(), call: Some(call) }),
-                // What comes to be known may change it.
+                // A notification may change the time.
                 Err(at) => drop(timeout_at(at, news).await),
             }
         }
     }
 
-    /// Makes the call that is next, or says when, if that is in time.
+    /// Registers the next call as sent, or returns its send time if that meets the deadline.
     fn go(&self, deadline: Instant) -> Result<Result<Sent, Instant>, WouldWait> {
         let (mut pace, now) = (self.pace.lock(), Instant::now());
         match in_time(pace.when(now), deadline)? {
@@ -130,14 +130,14 @@ fn in_time(when: SendTime, deadline: Instant) -> Result<SendTime, WouldWait> {
     }
 }
 
-/// Counts one who waits.
+/// Counts a waiting call.
 struct Waiting<'a>(&'a Queue);
 
 impl<'a> Waiting<'a> {
     fn enter(queue: &'a Queue, max: usize) -> Result<Self, WouldWait> {
         let waiting = Self(queue);
         let before = queue.waiting.fetch_add(1, Ordering::Relaxed);
-        // One of them has the turn and does not wait behind anybody.
+        // The first one holds the turn and waits behind no other call.
         if before > max { Err(WouldWait { wait: None }) } else { Ok(waiting) }
     }
 }
@@ -151,7 +151,7 @@ impl Drop for Waiting<'_> {
 // === impl Permit ===
 
 impl Permit {
-    /// It was answered.
+    /// Registers the response.
     pub(super) fn answered(mut self, hints: &ServerHints) {
         if let Some(call) = self.call.take() {
             self.queue.pace.lock().answered(call, hints, Instant::now());

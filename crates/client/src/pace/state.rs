@@ -7,8 +7,8 @@
 //!     |   it is answered: not too many               v
 //!     +--------------------- one goes, the others wait for its answer
 //! ```
-//! Beside that, no window gives more than it has left. One that is over has its whole quota again;
-//! if nobody told how much that is, one goes first here too.
+//! In addition, no window admits more calls than its remaining quota. An ended window has its full
+//! quota again; if the quota is unknown, one trial call is sent first.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use super::hints::ServerHints;
 use super::windows::{self, Opens, TrackedWindow, WAIT_MAX};
 
-/// What is known of an API, and what follows from it.
+/// Pacing state of an API.
 ///
-/// Ask [`when`](Self::when) before each call, say [`sent`](Self::sent) when it goes, and then
+/// Call [`when`](Self::when) before each call, [`sent`](Self::sent) when it is sent, and then
 /// [`answered`](Self::answered) or [`lost`](Self::lost).
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
-    /// From which share of a quota on what is left is spread.
+    /// Percentage of a quota below which the remaining quota is spread.
     spread_below_percent: Option<u32>,
     windows: Vec<TrackedWindow>,
     held_until: Option<Instant>,
@@ -34,16 +34,16 @@ pub struct Pace {
     denials_in_a_row: u32,
 }
 
-/// When a call may go.
+/// Send time of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendTime {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Not before this, by what is known now. An answer may change it.
+    /// Not before this time. A response may change it.
     At(Instant),
 }
 
-/// A call that is under way.
+/// A call in flight.
 #[derive(Debug)]
 #[must_use = "a call is answered, or lost"]
 pub struct Sent {
@@ -51,42 +51,41 @@ pub struct Sent {
     at: Instant,
 }
 
-/// Whether the API is being tried out.
+/// State of the trial call after a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Trial {
     #[default]
     None,
     /// The next call is the trial.
     Due,
-    /// It went.
+    /// The trial call is in flight.
     Since(Instant),
 }
 
-/// Without a word about when to come back; then twice as long, and so on.
+/// Initial backoff of a denial without a time; it doubles with each further one.
 const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// One more goes when an answer that others wait for takes so long: with some APIs it takes a
-/// minute.
+/// Timeout of a trial call, after which another is sent; some APIs respond after a minute.
 const ANSWER: Duration = Duration::from_secs(1);
 
 // === impl Pace ===
 
 impl Pace {
-    /// Nothing is known yet: everything may go.
+    /// A state without known limits: all calls may be sent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same; but when no more than this share of a quota is left, in percent, that is spread
-    /// evenly over the time to the reset.
+    /// As [`new`](Self::new), but spreads the remaining quota evenly until the reset once it is at
+    /// most this percentage of the quota.
     #[must_use]
     pub fn spreading_below(percent: u32) -> Self {
         Self { spread_below_percent: Some(percent), ..Self::default() }
     }
 
-    /// When the next call may go.
+    /// Send time of the next call.
     pub fn when(&mut self, now: Instant) -> SendTime {
         self.pass_to(now);
         let trial = match self.trial {
@@ -100,7 +99,7 @@ impl Pace {
         }
     }
 
-    /// When a window lets the next call pass; nothing if it does.
+    /// Time at which a window admits the next call; `None` if it does now.
     fn opens(&self, tracked: &TrackedWindow) -> Option<Instant> {
         let in_flight = self.in_flight;
         match tracked.opens(in_flight) {
@@ -112,7 +111,7 @@ impl Pace {
         }
     }
 
-    /// A call goes now.
+    /// Registers a call as sent.
     pub fn sent(&mut self, now: Instant) -> Sent {
         self.calls += 1;
         self.in_flight += 1;
@@ -123,7 +122,7 @@ impl Pace {
         Sent { number: self.calls, at: now }
     }
 
-    /// A call was answered.
+    /// Registers a response.
     pub fn answered(&mut self, call: Sent, hints: &ServerHints, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.pass_to(now);
@@ -134,19 +133,19 @@ impl Pace {
             if let Trial::Since(_) = self.trial {
                 self.trial = Trial::None;
             }
-            // An API that does not speak of a limit any more has none.
+            // A limit that the API no longer announces does not exist.
             self.windows.retain(|tracked| !tracked.is_over() || hints.mentions(tracked.name()));
         }
         for tracked in self.windows.iter_mut().filter(|tracked| !hints.mentions(tracked.name())) {
             tracked.miss(now);
         }
-        // What a denial has nothing left of is what it told the time of.
+        // The time of a denial applies to its exhausted windows.
         for window in hints.windows.iter().filter(|window| !hints.denied || window.remaining > 0) {
             windows::update(&mut self.windows, window, (call.number, call.at), now);
         }
     }
 
-    /// A call was not answered, or nobody waited for it.
+    /// Registers a call without a response, or whose response was not awaited.
     pub fn lost(&mut self, _: Sent, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.windows.iter_mut().for_each(|tracked| tracked.miss(now));
@@ -155,7 +154,7 @@ impl Pace {
         }
     }
 
-    /// Whether nothing is known that a new one does not know.
+    /// Whether no hold, call in flight or current window remains.
     pub fn is_idle(&mut self, now: Instant) -> bool {
         self.pass_to(now);
         let is_over = self.windows.iter().all(TrackedWindow::is_over);
@@ -173,7 +172,7 @@ impl Pace {
         self.windows.retain(|tracked| !spent().any(|window| window.name == tracked.name()));
     }
 
-    /// Forgets what is over.
+    /// Drops expired state.
     fn pass_to(&mut self, now: Instant) {
         self.held_until = self.held_until.filter(|at| *at > now);
         self.windows.iter_mut().for_each(|tracked| tracked.pass_to(now));

@@ -1,4 +1,4 @@
-//! An API that counts, and calls that come and take their time as chance has it.
+//! A simulated API, and calls with random arrival times and latencies.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ fn denied(retry_after: Option<Duration>) -> ServerHints {
     ServerHints { denied: true, retry_after, ..ServerHints::default() }
 }
 
-/// Runs what needs a clock that stands still.
+/// Runs a future with a paused clock.
 fn at_a_standstill(test: impl FnOnce(Instant)) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async { test(Instant::now()) });
 }
 
-/// Sends as many as may go now, up to a number.
+/// Sends all permitted calls, up to a number.
 fn send(pace: &mut Pace, now: Instant, max: usize) -> Vec<Sent> {
     let mut sent = Vec::new();
     while sent.len() < max && pace.when(now) == SendTime::Now {
@@ -42,7 +42,7 @@ fn send(pace: &mut Pace, now: Instant, max: usize) -> Vec<Sent> {
     sent
 }
 
-/// One call that is answered at once.
+/// One call with an immediate response.
 fn call(pace: &mut Pace, hints: &ServerHints, now: Instant) {
     let call = pace.sent(now);
     pace.answered(call, hints, now);
@@ -54,12 +54,12 @@ fn no_more_than_is_left_and_one_first_after_the_reset() {
         let mut pace = Pace::new();
         let mut calls = send(&mut pace, now, 5);
         assert_eq!(calls.len(), 5, "nothing is known");
-        // Four are under way, and may not be counted yet.
+        // Four calls are in flight and may not be counted yet.
         pace.answered(calls.remove(2), &left(10, 60 * SECOND), now);
         calls.extend(send(&mut pace, now, 99));
         assert_eq!(calls.len(), 4 + 6);
         assert_eq!(pace.when(now), SendTime::At(now + 60 * SECOND));
-        // An answer that was overtaken says no more than that its call was counted.
+        // An overtaken response only proves that its call was counted.
         pace.answered(calls.remove(0), &left(19, 60 * SECOND), now);
         calls.extend(send(&mut pace, now, 99));
         assert_eq!(calls.len(), 10);
@@ -103,12 +103,12 @@ fn calls_that_nothing_is_known_of_are_taken_off() {
     at_a_standstill(|now| {
         let mut pace = Pace::new();
         call(&mut pace, &left(5, 60 * SECOND), now);
-        // Two get lost, and to one the answer does not speak of limits.
+        // Two calls are lost, and one response has no limit headers.
         send(&mut pace, now, 2).into_iter().for_each(|call| pace.lost(call, now));
         call(&mut pace, &ServerHints::default(), now);
         assert_eq!(send(&mut pace, now, 9).len(), 2);
 
-        // One that is lost near the end may be in the next window already.
+        // A call lost near the end may belong to the next window.
         let mut pace = Pace::new();
         let window = Window { quota: Some(3), ..window("", 3, 10 * SECOND) };
         call(&mut pace, &hints(&[window]), now);
@@ -121,7 +121,7 @@ fn calls_that_nothing_is_known_of_are_taken_off() {
 #[test]
 fn what_refills_bit_by_bit_does_not_stop() {
     at_a_standstill(|start| {
-        // A bucket at ten a second, of which half are left: as fast as it refills, nobody waits.
+        // Half of a bucket of ten per second remains: calls at the refill rate do not wait.
         let mut pace = Pace::new();
         for tenth in 0..1_000 {
             let now = start + tenth * SECOND / 10;
@@ -216,15 +216,14 @@ impl Api {
     }
 }
 
-/// A call on its way: to the API, or back.
+/// A call in transit, to the API or back.
 enum OnItsWay {
     There(Sent, u64),
     Back(Sent, ServerHints),
 }
 
 proptest! {
-    /// Calls take a while to reach the API and to come back, and overtake each other: once it has
-    /// answered, it turns nobody away.
+    /// Calls have latency and overtake each other: after its first response the API rejects none.
     #[test]
     fn who_is_alone_with_an_api_is_never_turned_away(
         quota in 1_u64..20,
@@ -266,7 +265,7 @@ proptest! {
         });
     }
 
-    /// Whatever is told: not before the time, and not more than is left.
+    /// For all hints: never before the announced time, and never more than the remaining quota.
     #[test]
     fn never_before_the_time_and_never_more_than_is_left(
         steps in proptest::collection::vec((0_u8..4, 0_usize..5, 0_u64..30, 0_u64..3_000), 1..300),

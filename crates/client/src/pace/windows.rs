@@ -1,10 +1,10 @@
-//! What is left of each limit of an API.
+//! Remaining quota of each limit of an API.
 //!
-//! Within one window the least that any answer told is what is left, but for the calls that are
-//! under way: every other call is in it. So what matters is to tell windows apart, though answers
-//! overtake each other and times are rounded up to seconds. An answer that says `t` seconds to go
-//! was written between sending and answering its call, so the window ends between `sent + t - 1`
-//! and `answered + t`: answers whose spans meet are of one window.
+//! Within a window the remaining quota is the minimum over all responses, minus the calls in
+//! flight, which may not be counted yet. Windows must be separated although responses overtake
+//! each other and times are rounded up to seconds. A response with `t` seconds to the reset was
+//! written between sending and answering its call, so its window ends between `sent + t - 1` and
+//! `answered + t`. Responses whose spans overlap belong to one window.
 
 use std::time::Duration;
 
@@ -12,49 +12,49 @@ use tokio::time::Instant;
 
 use super::hints::Window;
 
-/// A limit, as far as it is known.
+/// Observed state of a limit.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedWindow {
     name: String,
     quota: Option<u64>,
-    /// The least that was told to be left; calls that are under way may not be in it.
+    /// Minimum of the announced remaining quota; calls in flight may not be included.
     least: u64,
     end: Span,
-    /// The latest end that was told: nothing of the next window is taken before.
+    /// Latest announced end: the next window does not start before.
     until: Instant,
-    /// Since when it is over, and nobody has told of the next one.
+    /// End of the window, if the next one has not been announced.
     over: Option<Instant>,
-    /// Calls that ended without a word, and that may be in the next window already.
+    /// Calls without an announcement that may belong to the next window.
     early: u64,
-    /// The latest of the calls whose answers this is from.
+    /// Highest number of the calls whose responses contributed.
     call_number: u64,
 }
 
-/// Between these the window ends.
+/// Bounds of the end of a window.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: Instant,
     to: Instant,
 }
 
-/// When the next call is let through.
+/// Time at which the next call is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opens {
     Now,
     At(Instant),
-    /// When the next window is told of, which it was not since this time.
+    /// When the next window is announced; the last one ended at this time.
     ServerHints(Instant),
 }
 
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// What is told beyond is not believed.
+/// Longer announced waits are cut to this.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
-/// An API with more limits at a time loses the one that it spoke of least recently.
+/// Maximum number of limits per API; the least recently announced one is evicted.
 const WINDOWS_MAX: usize = 8;
 
-/// Takes in what the answer to a call told, which was sent then and had this number.
+/// Updates the windows with the response to a call, its send time and its number.
 pub(super) fn update(
     all: &mut Vec<TrackedWindow>,
     hints: &Window,
@@ -87,8 +87,7 @@ impl TrackedWindow {
         {
             *self = new;
         } else if self.over.is_some() {
-            // Of the window that is over, as it seems; if not, its call is one that nothing is
-            // known of.
+            // Presumably of the ended window; otherwise its call counts as unannounced.
             self.least = self.least.saturating_sub(1);
         } else if new.end.to >= self.end.from {
             self.least = self.least.min(new.least);
@@ -100,13 +99,13 @@ impl TrackedWindow {
         self.quota = quota;
     }
 
-    /// A call ended, and this limit was not spoken of.
+    /// Registers a call whose response did not announce this limit.
     pub(super) fn miss(&mut self, now: Instant) {
         self.least = self.least.saturating_sub(1);
         self.early += u64::from(self.over.is_none() && self.end.from <= now);
     }
 
-    /// Begins the next window, if this one is over: it has the whole quota, if that is known.
+    /// Starts the next window if this one has ended, with the full quota if that is known.
     pub(super) fn pass_to(&mut self, now: Instant) {
         if self.over.is_none() && self.until <= now {
             self.least = self.quota.unwrap_or_default().saturating_sub(self.early);
@@ -114,19 +113,19 @@ impl TrackedWindow {
         }
     }
 
-    /// When it lets a call pass while so many are under way.
+    /// Time at which a call is admitted with this many calls in flight.
     pub(super) fn opens(&self, in_flight: u64) -> Opens {
         match self.over {
             _ if self.least > in_flight => Opens::Now,
             None => Opens::At(self.until),
-            // If none is under way nobody will tell: one has to try.
+            // Without a call in flight no announcement follows: a trial call is needed.
             Some(_) if in_flight == 0 => Opens::Now,
             Some(since) => Opens::ServerHints(since),
         }
     }
 
-    /// When the next may go, after one that went at this time, if what is left were spread evenly.
-    /// Only from a share of the quota on, in percent; where that cannot be known, always.
+    /// Send time of the next call after one at `last` if the remaining quota is spread evenly.
+    /// Applies once at most `percent` of the quota remains, or always if the quota is unknown.
     pub(super) fn spread(&self, percent: u32, in_flight: u64, last: Instant) -> Option<Instant> {
         let left = self.least.saturating_sub(in_flight);
         let is_below = self
