@@ -1,35 +1,35 @@
-//! An answer of `sluicegate try`, as it is printed.
+//! Answers of `sluicegate try` as printed.
 
 use serde::Serialize;
 use sluicegate_core::account::Answer;
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-/// One answer. Its fields are the printed ones, in their order.
+/// One answer; the fields are printed in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Printed {
-    /// Whether the request may go.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// The cost can never pass.
+    /// The cost can never be allowed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
-    /// The largest cost that could, when this one never can.
+    /// The largest cost that can be allowed, if this one never can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
-    /// Which limit decided.
+    /// Name of the deciding limit.
     pub limit: Option<String>,
-    /// Whole units left; negative in debt; null without a limit.
+    /// Remaining whole units; negative in debt; null without a limit.
     pub remaining: Option<i64>,
-    /// How long a denied caller has to wait; null for never.
+    /// Time until a denied request can be allowed; null for never.
     pub retry_after_us: Option<u64>,
-    /// How long until the limit is full.
+    /// Time until the quota is fully restored.
     pub reset_after_us: u64,
-    /// How long an admitted caller has to wait for its turn, or a debt to be paid.
+    /// Delay of an admitted request under a shaping limit or in debt.
     pub wait_us: u64,
-    /// How much a `take` or `drain` took.
+    /// Quota taken by `take` or `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken: Option<u64>,
-    /// How much a `cancel` or `commit` gave back.
+    /// Quota refunded by `cancel` or `commit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<u64>,
     /// Admitted above a soft limit.
@@ -38,7 +38,7 @@ pub struct Printed {
     /// Admitted above the plain limit of an elastic one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
-    /// In shadow mode: what enforcement would have said.
+    /// In shadow mode: the decision of enforcement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_allow: Option<bool>,
 }
@@ -46,11 +46,11 @@ pub struct Printed {
 // === impl Printed ===
 
 impl Printed {
-    /// An answer with the names of the limits in place of their numbers.
+    /// An answer with limit names in place of their indices.
     #[must_use]
     pub fn new(answer: &Answer, names: &[String]) -> Self {
         let verdict = &answer.verdict;
-        // A shadow does not deny, but its numbers are the ones worth reading.
+        // A shadow does not deny; its numbers are printed.
         let deciding = match verdict.shadow {
             Some(shadow) if verdict.outcome.is_allowed() => shadow,
             _ => verdict.outcome,
@@ -82,8 +82,8 @@ impl Printed {
         }
     }
 
-    /// The same after a change of the limits: how it stands then. A look at a tally is denied
-    /// beyond its limit; a change is not.
+    /// The state after a change of the limits. A peek at a tally is denied beyond its limit; a
+    /// change is not.
     #[must_use]
     pub(crate) fn after_change(answer: &Answer, names: &[String]) -> Self {
         let free = Outcome::Allow { wait: Span::ZERO };

@@ -2,7 +2,7 @@
 
 use crate::script::Script;
 
-/// An example, as it stands in its file.
+/// An example as in its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Example {
     /// The algorithm it shows.
@@ -35,7 +35,7 @@ pub const EXAMPLES: [Example; 11] = [
 // === impl Example ===
 
 impl Example {
-    /// The example of this algorithm.
+    /// The example of an algorithm.
     ///
     /// ```
     /// assert!(sluicegate_lab::examples::Example::of("cycle").is_some());
@@ -45,10 +45,10 @@ impl Example {
         EXAMPLES.into_iter().find(|example| example.algorithm == algorithm)
     }
 
-    /// The example, read.
+    /// The parsed example.
     ///
     /// # Errors
-    /// Never, as long as the tests pass: the examples are part of this crate.
+    /// Never while the tests pass: the examples are part of this crate.
     pub fn script(&self) -> Result<Script, Vec<String>> {
         Script::parse(self.algorithm, self.text)
     }

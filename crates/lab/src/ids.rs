@@ -1,4 +1,4 @@
-//! From the ids of lines to the holders of the core.
+//! Maps the ids of lines to the holders of the core.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use sluicegate_core::time::Span;
 
 use crate::line::ScriptOp;
 
-/// The ids that one key has named: each stands for a holder, in the order they were first named.
+/// Ids of one key, in the order of first use; the index is the holder.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ids {
     holders: HashMap<String, Holder>,
@@ -17,7 +17,7 @@ pub(crate) struct Ids {
 // === impl Ids ===
 
 impl Ids {
-    /// What a line asks, in the core's terms.
+    /// The operation of a line, in the core's terms.
     pub(crate) fn op(&mut self, op: &ScriptOp) -> Op {
         let mut holder = |id: &str| {
             let next = Holder(self.holders.len() as u64);
@@ -44,7 +44,7 @@ impl Ids {
             }
             ScriptOp::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
             ScriptOp::Cancel { id } => Op::Cancel { holder: holder(id) },
-            // The limits have been replaced; what is left to say is how this key stands.
+            // The limits are already replaced; a peek returns the state of this key.
             ScriptOp::SetLimit { .. } => Op::Peek { cost: 0 },
         }
     }

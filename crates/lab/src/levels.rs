@@ -1,38 +1,36 @@
-//! How far nodes that share a limit are off, against how long they take to say so: a picture of
-//! measured numbers.
+//! SVG plot of measured accuracy and latency of the consistency levels.
 //!
-//! Each level has a row: on the left how long it takes to decide, from the median to the 99th
-//! percentile; on the right what passed above the limit, or what did not pass although it might
-//! have, and in pale what was promised.
+//! Each level has a row. The left half shows the decision latency, from the median to the 99th
+//! percentile. The right half shows the excess above the limit or the unused quota below it, with
+//! the guaranteed bound in pale.
 //!
-//! Numbers come as lines with tabs between them: level, p50 and p99 in microseconds, then in
-//! percent of the limit what passed above it and its bound, what was missing below it and its
-//! bound, and at last calls to the store for each decision.
+//! Input lines have tab-separated fields: level; p50 and p99 in microseconds; excess, its bound,
+//! shortfall and its bound in percent of the limit; store calls per decision.
 
 use crate::svg::{Anchor, Svg};
 
-/// What was measured of a level.
+/// Measurements of a level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// What it is called in the picture.
+    /// Label in the plot.
     pub name: String,
-    /// How long half of the answers took at most, in microseconds.
+    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// How long all but one of a hundred took at most.
+    /// 99th percentile latency in microseconds.
     pub p99_us: f64,
-    /// What passed above the limit, in percent of it.
+    /// Excess above the limit, in percent of it.
     pub over: f64,
-    /// What might have.
+    /// Bound of the excess.
     pub over_bound: f64,
-    /// What did not pass although it might have, in percent of the limit.
+    /// Shortfall below the limit, in percent of it.
     pub short: f64,
-    /// What might not have.
+    /// Bound of the shortfall.
     pub short_bound: f64,
-    /// Calls to the store for each decision.
+    /// Store calls per decision.
     pub calls: f64,
 }
 
-/// Reads what was measured; lines that begin with `#` say how.
+/// Parses measurements; lines that begin with `#` are comments.
 ///
 /// ```
 /// let read = sluicegate_lab::levels::read("# on a table\nleased\t0.5\t1.5\t0\t0\t0\t5\t0.01\n")?;
@@ -41,7 +39,7 @@ pub struct Measured {
 /// ```
 ///
 /// # Errors
-/// With the line that is no measurement.
+/// The invalid line.
 pub fn read(text: &str) -> Result<Vec<Measured>, String> {
     let lines = (1..).zip(text.lines());
     let rows = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
@@ -78,7 +76,7 @@ fn one(line: &str) -> Option<Measured> {
 const WIDTH: f64 = 760.0;
 const TOP: f64 = 66.0;
 const ROW: f64 = 34.0;
-/// Where names end, and where each half of the picture begins and ends.
+/// Columns: the end of the names, and both ends of each half.
 const NAMES: f64 = 148.0;
 const TIMES: (f64, f64) = (164.0, 424.0);
 const PARTS: (f64, f64) = (468.0, 736.0);
@@ -87,20 +85,19 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#333}.title{font-s
 .pale{fill:#666;font-size:11px}.grid{stroke:#e6e6e6}.limit{stroke:#333}.bound{fill:#0969da;opacity:.18}\
 .tail{stroke:#0969da;stroke-width:2}.dot{fill:#0969da}.miss{stroke:#cf222e;stroke-width:2;fill:none}";
 
-/// Marks on the way from the limit, in percent of it.
+/// Ticks of the deviation axis, in percent of the limit.
 const PERCENTS: [f64; 7] = [1.0, 5.0, 20.0, 50.0, 100.0, 200.0, 400.0];
 
-/// Where numbers are in the picture.
+/// Column of the numbers.
 struct Scale {
-    /// Powers of ten of a microsecond, at both ends.
+    /// Ends of the latency axis, as powers of ten of a microsecond.
     decades: (f64, f64),
-    /// The most above and below the limit, in percent.
+    /// Maximum excess and shortfall, in percent.
     up: f64,
     down: f64,
 }
 
-/// Draws what was measured: a row for each level, how long it takes on the left and how far it is
-/// off on the right.
+/// Draws the measurements: one row per level, latency on the left and deviation on the right.
 ///
 /// ```
 /// use sluicegate_lab::levels::{picture, read};
@@ -154,7 +151,7 @@ fn mark(svg: &mut Svg, scale: &Scale, one: &Measured, y: f64) {
     svg.circle((median, y), 5.0, "dot");
     let (from, to) = (scale.part(-one.short_bound), scale.part(one.over_bound));
     svg.rect((from, y - 8.0), (to - from, 16.0), "bound");
-    // What is missing, or else what passed above: mostly nothing of either.
+    // The shortfall if there is one, otherwise the excess; mostly both are zero.
     if one.short > 0.0 {
         svg.cross((scale.part(-one.short), y), 5.0, "miss");
     } else {
@@ -179,7 +176,7 @@ impl Scale {
         TIMES.0 + (TIMES.1 - TIMES.0) * part.clamp(0.0, 1.0)
     }
 
-    /// By roots: a little is seen as well as much.
+    /// Square-root scale, so that small values are visible.
     fn part(&self, percent: f64) -> f64 {
         let (down, up) = (self.down.sqrt(), self.up.sqrt());
         let part = (down + percent.abs().sqrt().copysign(percent)) / (down + up);

@@ -1,4 +1,4 @@
-//! Shows what a limit does.
+//! Experiments with limits.
 //!
 //! - [`trial`]: a limit on virtual time: operations in, answers out; the engine of
 //!   `sluicegate try`.
@@ -6,8 +6,8 @@
 //! - [`script`]: operations with the answers they must get, as text. Scripts are the specification:
 //!   the same files run against every store.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
-//! - [`picture`]: an SVG of what was asked, admitted, and left.
-//! - [`levels`]: one of how far nodes that share a limit are off, against how long they take.
+//! - [`picture`]: an SVG of requested, admitted and remaining quota.
+//! - [`levels`]: an SVG of accuracy against latency of the consistency levels.
 
 pub mod answer;
 pub mod examples;

@@ -9,23 +9,23 @@ use sluicegate_core::op::RESERVE_TTL;
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_rules::limit::LimitConfig;
 
-/// The longest key or id, in bytes.
+/// Maximum length of keys and ids, in bytes.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
 /// One operation on one key at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// When.
+    /// Time of the operation.
     pub at: Timestamp,
-    /// Whose limit; the nameless key if none was given.
+    /// The key; empty if omitted.
     pub key: String,
-    /// What.
+    /// The operation.
     pub op: ScriptOp,
-    /// The load signal that comes with it, in thousandths of the capacity.
+    /// Load signal, in thousandths of the capacity.
     pub load: Option<u64>,
 }
 
-/// What is asked, before ids become holders.
+/// The operation, before ids are mapped to holders.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of `sluicegate_core::op::Op`")]
 pub enum ScriptOp {
@@ -44,7 +44,7 @@ pub enum ScriptOp {
     SetLimit { limits: Vec<LimitConfig>, carry_over: CarryOver },
 }
 
-/// The operations, and the fields that each takes beside `at_us`, `op`, `key` and `load`.
+/// Operations, and their fields besides `at_us`, `op`, `key` and `load`.
 const OPS: [(&str, &[&str]); 13] = [
     ("hit", &["cost", "id"]),
     ("acquire", &["cost", "timeout_us", "id"]),
@@ -66,7 +66,7 @@ const COMMON: [&str; 4] = ["at_us", "op", "key", "load"];
 // === impl Line ===
 
 impl Line {
-    /// Reads a line such as `{"at_us":0,"op":"hit","cost":1,"key":"a"}`.
+    /// Parses a line such as `{"at_us":0,"op":"hit","cost":1,"key":"a"}`.
     ///
     /// ```
     /// use sluicegate_lab::line::{Line, ScriptOp};
@@ -78,7 +78,7 @@ impl Line {
     /// ```
     ///
     /// # Errors
-    /// A sentence that names the field, the value and what to write instead.
+    /// A message with the field, its value and a correction.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| {
             format!("not JSON ({error}); write one object a line, such as `{{\"at_us\":0,\"op\":\"hit\"}}`")
@@ -132,7 +132,7 @@ fn script_op(op: &str, fields: &Map<String, Value>) -> Result<ScriptOp, String> 
     })
 }
 
-/// Refuses what this operation does not know, rather than ignore what somebody meant.
+/// Rejects fields that the operation does not have.
 fn check_fields(fields: &Map<String, Value>, op: &str) -> Result<(), String> {
     let Some((_, own)) = OPS.iter().find(|(name, _)| *name == op) else {
         return Err(unknown_op(op));

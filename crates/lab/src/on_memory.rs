@@ -1,7 +1,7 @@
-//! A limit on virtual time, kept by the engine's memory store: [`crate::trial::Trial`] by another
-//! way.
+//! A limit on virtual time in the engine's memory store: the counterpart of
+//! [`crate::trial::Trial`].
 //!
-//! The answers must be the same, whatever is asked. That is what the specification scripts check.
+//! Both must return the same answers, which the specification scripts verify.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub struct OnMemory {
 // === impl OnMemory ===
 
 impl OnMemory {
-    /// A trial of these limits, enforced as `mode` says.
+    /// A trial of these limits, enforced according to `mode`.
     ///
     /// # Errors
     /// When the mode does not fit one of the limits.
@@ -40,7 +40,7 @@ impl OnMemory {
         Ok(Self { limiter, clock, ids: HashMap::new(), holds_slots })
     }
 
-    /// Carries out one line.
+    /// Executes one line.
     ///
     /// ```
     /// use sluicegate_lab::line::Line;
@@ -57,7 +57,7 @@ impl OnMemory {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says what was refused and what to do instead.
+    /// A message with the rejected value and a correction.
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         self.clock.set(line.at);
         if let Some(load) = line.load {
@@ -70,7 +70,7 @@ impl OnMemory {
         let op = self.ids.entry(line.key.clone()).or_default().op(&line.op);
         let ops = self.limiter.of(&line.key);
         let answer = match op {
-            // The way that nearly every request takes.
+            // The fast path.
             Op::Hit { cost, holder: None } if !self.holds_slots => {
                 Answer::from(ops.cost(cost).hit())
             }

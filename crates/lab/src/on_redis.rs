@@ -1,6 +1,6 @@
-//! A limit on virtual time, kept by a Redis: [`crate::trial::Trial`] by another way.
+//! A limit on virtual time in Redis: the counterpart of [`crate::trial::Trial`].
 //!
-//! The answers must be the same, whatever is asked. That is what the specification scripts check.
+//! Both must return the same answers, which the specification scripts verify.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::answer::Printed;
 use crate::ids::Ids;
 use crate::line::{Line, ScriptOp};
 
-/// How long an answer may take: a trial is in no hurry.
+/// Call timeout; generous, since latency does not matter here.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limits under trial, in a Redis. What it leaves there goes with it.
+/// Limits under trial in Redis. Dropping it deletes its keys.
 #[derive(Debug)]
 pub struct OnRedis {
     limiter: VirtualLimiter,
@@ -36,11 +36,12 @@ pub struct OnRedis {
 // === impl OnRedis ===
 
 impl OnRedis {
-    /// A trial of these limits, enforced as `mode` says, in the store at this address. Its keys
-    /// begin with `namespace`, which nobody else may use.
+    /// A trial of these limits in the store at this address, enforced according to `mode`. Its keys
+    /// begin with `namespace`, which must be unique.
     ///
     /// # Errors
-    /// When the mode does not fit one of the limits, the address is none, or nobody answers there.
+    /// When the mode does not fit one of the limits, the address is invalid, or the store does not
+    /// answer.
     pub fn new(
         url: &str,
         namespace: &str,
@@ -48,9 +49,9 @@ impl OnRedis {
         mode: Mode,
     ) -> Result<Self, String> {
         let address = Address::parse(url).map_err(|error| error.to_string())?;
-        // As it is shown, without its password.
+        // The address without its password.
         let url = address.to_string();
-        // Connections are kept up in the background.
+        // Connections are maintained in the background.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
         let names = names(&limits);
@@ -65,11 +66,10 @@ impl OnRedis {
         Ok(Self { limiter, runtime, url, names, mode, gate, ids })
     }
 
-    /// Carries out one line.
+    /// Executes one line.
     ///
     /// # Errors
-    /// A sentence that says what was refused and what to do instead, or that the store does not
-    /// answer.
+    /// A message with the rejected value and a correction, or that the store does not answer.
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
@@ -91,7 +91,7 @@ impl OnRedis {
         })
     }
 
-    /// What is left for `key` at another moment, without a trace.
+    /// Remaining quota of `key` at another time, without side effects.
     pub fn glance(&mut self, key: &str, at: Timestamp) -> Option<i64> {
         let look = self.limiter.apply(key.as_bytes(), Op::Peek { cost: 0 }, Moment::at(at));
         self.runtime.block_on(look).ok()?.verdict.remaining
@@ -100,7 +100,7 @@ impl OnRedis {
 
 impl Drop for OnRedis {
     fn drop(&mut self) {
-        // What cannot be taken away now goes by itself within the hour.
+        // Keys that cannot be deleted now expire within the hour.
         let _ = self.runtime.block_on(self.limiter.clear());
     }
 }

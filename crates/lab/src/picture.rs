@@ -1,8 +1,8 @@
-//! A picture of a trial: what was asked and admitted, and what was left.
+//! SVG plot of a trial: requests, decisions and remaining quota.
 //!
-//! Above, one mark for each request: a dot if it was admitted, with a tail to the moment its turn
-//! came if it had to wait, a cross if it was denied. Below, what is left, looked up between the
-//! requests as well, so that one sees how the limit fills again.
+//! The upper part has one mark per request: a dot if admitted, with a tail up to the end of its
+//! delay, or a cross if denied. The lower part shows the remaining quota, sampled between requests
+//! too, so that the refill is visible.
 
 use sluicegate_core::time::{Span, Timestamp};
 
@@ -11,14 +11,14 @@ use crate::line::{Line, ScriptOp};
 use crate::svg::{Anchor, Svg};
 use crate::trial::Trial;
 
-/// The most requests that are drawn.
+/// Maximum number of drawn requests.
 pub const EVENTS_MAX: usize = 5_000;
-/// How often what is left is looked up between two requests.
+/// Samples of the remaining quota between two requests.
 const LOOKS: u64 = 48;
-/// How long the picture goes on after the last request, as a part of the whole.
+/// Divisor of the time range drawn after the last request.
 const TAIL: u64 = 12;
 
-/// Notes what happens in a trial, to be drawn afterwards.
+/// Records the events of a trial for drawing.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder {
     key: Option<String>,
@@ -45,7 +45,7 @@ enum Kind {
 // === impl Recorder ===
 
 impl Recorder {
-    /// Looks at the trial before a line is carried out.
+    /// Samples the trial before a line is executed.
     pub fn before(&mut self, trial: &Trial, line: &Line) {
         let key = self.key.get_or_insert_with(|| line.key.clone()).clone();
         let Some((last, _)) = self.left.last().copied() else {
@@ -54,7 +54,7 @@ impl Recorder {
         self.look(trial, &key, last, line.at);
     }
 
-    /// Notes a line and its answer.
+    /// Records a line and its answer.
     pub fn after(&mut self, trial: &Trial, line: &Line, answer: &Printed) {
         let key = self.key.clone().unwrap_or_default();
         self.note_left(line.at, trial.glance(&key, line.at));
@@ -82,7 +82,7 @@ impl Recorder {
         self.events.push(Event { at: line.at, wait: Span::from_micros(answer.wait_us), kind });
     }
 
-    /// Draws what was noted.
+    /// Draws the recorded events.
     #[must_use]
     pub fn draw(mut self, trial: &Trial, title: &str) -> String {
         let last = self.events.iter().map(|event| event.at.after(event.wait));
@@ -113,7 +113,7 @@ impl Recorder {
 
     fn note_left(&mut self, at: Timestamp, left: Option<i64>) {
         let Some(left) = left else { return };
-        // Between two changes only the last look matters.
+        // Only the last sample before a change matters.
         if let [.., (_, before), (last, same)] = self.left.as_mut_slice()
             && *before == left
             && *same == left
@@ -192,7 +192,7 @@ impl Canvas {
 
     fn requests(&mut self, recorder: &Recorder) {
         self.svg.text((LEFT, REQUESTS.0 - 6.0), Anchor::Start, "small", "requests");
-        // A request stands on the lowest line that is free from its coming to its turn.
+        // A request occupies the lowest row that is free from its arrival to the end of its delay.
         let mut lines = [f64::MIN; LINES_MAX];
         for event in &recorder.events {
             let x = self.x(event.at);
@@ -230,7 +230,7 @@ impl Canvas {
         if least < 0 {
             self.svg.line((LEFT, y(0)), (RIGHT, y(0)), "zero");
         }
-        // A count changes at once: a step, not a slope.
+        // Counts change in steps.
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (at, value) in left {
             let (x, y) = (self.x(*at), y(*value));
@@ -276,7 +276,7 @@ impl Canvas {
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
-/// The distance of the marks on the time axis: about ten to the picture, on round numbers.
+/// Distance of time ticks: about ten per plot, at round numbers.
 fn tick_of(whole: Span) -> u64 {
     const ROUND: [u64; 31] = [
         1,
@@ -316,7 +316,7 @@ fn tick_of(whole: Span) -> u64 {
     ROUND.into_iter().find(|tick| *tick > wanted).unwrap_or_else(|| (wanted / month + 1) * month)
 }
 
-/// A moment on the axis, in the unit that the distance of the marks asks for.
+/// A time on the axis, in the unit of the tick distance.
 fn tick_label(us: u64, step: u64) -> String {
     let in_unit = |unit: u64, name: &str| {
         let tenths = us * 10 / unit;

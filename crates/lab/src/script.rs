@@ -1,4 +1,4 @@
-//! Scripts: operations with the answers they must get, as text that a person can read.
+//! Scripts: operations with their expected answers, as text.
 //!
 //! ```text
 //! # Bursts pass while tokens last.
@@ -9,12 +9,12 @@
 //! 200ms  hit cost=2   -> allow remaining=0
 //! ```
 //!
-//! A line is a time, an operation with its options, and after the arrow what must be said. Times
+//! A line is a time, an operation with its options, and the expected answer after the arrow. Times
 //! are durations (`90s`, `1m+30s`) or clock times (`1:00:30`); `0s..2s/100ms` repeats the line
-//! every 100 ms, up to and without the end. Only what is written after the arrow is compared:
-//! `allow`, `deny`, `never`, `error` or `any`, then any of `remaining=` `retry=` `reset=` `wait=`
-//! `taken=` `returned=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after
-//! `error`, words that the message must contain.
+//! every 100 ms, end excluded. Only the fields after the arrow are compared: `allow`, `deny`,
+//! `never`, `error` or `any`, then any of `remaining=` `retry=` `reset=` `wait=` `taken=`
+//! `returned=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after `error`,
+//! words that the message must contain.
 
 use serde_json::{Map, Value, json};
 use sluicegate_config::limit::limits;
@@ -28,16 +28,16 @@ use crate::answer::Printed;
 use crate::line::Line;
 use crate::trial::Trial;
 
-/// A script, read.
+/// A parsed script.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// What the comment at its top says.
+    /// The comment at its top.
     pub title: String,
-    /// The limit as it is written.
+    /// Source text of the limit.
     pub limit_text: String,
     /// The limits.
     pub limits: Vec<LimitConfig>,
-    /// The mode as it is written, if it is.
+    /// Source text of the mode, if present.
     pub mode_text: Option<String>,
     /// The mode.
     pub mode: Mode,
@@ -48,19 +48,19 @@ pub struct Script {
 /// One operation of a script.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// Its line in the file, from 1.
+    /// Line number in the file, from 1.
     pub line_number: usize,
-    /// The line as it is written.
+    /// Source text of the line.
     pub text: String,
-    /// The operation as a line of JSON, or why it is not one (which a script may expect).
+    /// The operation as a line of JSON, or its error (which a script may expect).
     pub line: Result<Line, String>,
     /// The JSON of the operation.
     pub json: String,
-    /// What must be said.
+    /// Expected answer.
     pub expected: Expected,
 }
 
-/// What an answer must say; what is `None` is not compared.
+/// Expected answer; `None` fields are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     word: Word,
@@ -76,13 +76,13 @@ enum Word {
     Any,
 }
 
-/// The most lines that one repeated line stands for.
+/// Maximum number of lines of one repetition.
 const REPEATS_MAX: u64 = 10_000;
 
 // === impl Script ===
 
 impl Script {
-    /// Reads a script. `name` stands in error messages.
+    /// Parses a script. `name` is the prefix of error messages.
     ///
     /// ```
     /// use sluicegate_lab::script::Script;
@@ -93,7 +93,7 @@ impl Script {
     /// ```
     ///
     /// # Errors
-    /// A message for each line that cannot be read.
+    /// A message per invalid line.
     pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
         let mut title = String::new();
         let mut limit = None;
@@ -139,7 +139,7 @@ impl Script {
         }
     }
 
-    /// Runs the script on virtual time; what came out otherwise than expected.
+    /// Runs the script on virtual time; returns the mismatches.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         match self.trial() {
@@ -148,7 +148,7 @@ impl Script {
         }
     }
 
-    /// Runs the script against whatever answers lines: a store, a server.
+    /// Runs the script against any executor of lines, such as a store or a server.
     pub fn check_with(
         &self,
         mut answer: impl FnMut(&Line) -> Result<Printed, String>,
@@ -200,7 +200,7 @@ impl Turn {
         fields.insert("at_us".to_owned(), json!(at.as_micros()));
         fields.insert("op".to_owned(), json!(next_word(&mut rest)));
         while !rest.is_empty() {
-            // A limit is written in YAML, with spaces, and therefore comes last.
+            // A limit is YAML with spaces, and therefore comes last.
             if let Some(limit) = rest.strip_prefix("limit=") {
                 fields.insert("limit".to_owned(), json!(limit.trim()));
                 break;
@@ -231,7 +231,7 @@ impl Turn {
     }
 }
 
-/// An option of an operation, as a field of its JSON.
+/// An option of an operation, as a JSON field.
 fn option(word: &str) -> Result<(String, Value), String> {
     if word == "force" {
         return Ok(("force".to_owned(), json!(true)));
@@ -341,7 +341,7 @@ fn field(printed: &Printed, name: &str) -> String {
     }
 }
 
-/// The moments that a time stands for: one, or those of `0s..2s/100ms`.
+/// The times of a line: one, or those of `0s..2s/100ms`.
 fn moments(text: &str) -> Result<Vec<Span>, String> {
     let Some((from, rest)) = text.split_once("..") else {
         return Ok(vec![moment(text)?]);
@@ -358,7 +358,7 @@ fn moments(text: &str) -> Result<Vec<Span>, String> {
     Ok((0..count).map(|n| Span::from_micros(from + n * step)).collect())
 }
 
-/// A moment or a length of time: `90s`, `1m+30s`, `1:00:30`, `0`.
+/// Parses a time or duration: `90s`, `1m+30s`, `1:00:30`, `0`.
 fn moment(text: &str) -> Result<Span, String> {
     if text.contains(':') {
         return clock(text).ok_or_else(|| format!("`{text}` is no time: write `1:00:30` or `90s`"));

@@ -1,15 +1,15 @@
-//! Just enough SVG to draw a picture.
+//! Minimal SVG writer.
 
 use std::fmt::Write;
 
-/// A picture being drawn; coordinates in pixels, from the top left.
+/// An SVG under construction; coordinates in pixels from the top left.
 pub(crate) struct Svg {
     width: f64,
     height: f64,
     body: String,
 }
 
-/// Where text stands relative to its point.
+/// Alignment of text relative to its point.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -67,7 +67,7 @@ impl Svg {
         ));
     }
 
-    /// The whole document, with a title that screen readers read.
+    /// The document, with a title for screen readers.
     pub(crate) fn finish(self, title: &str, style: &str) -> String {
         let Self { width, height, body } = self;
         let title = escaped(title);
@@ -101,7 +101,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // Control characters have no place in XML.
+            // XML does not allow control characters.
             c if c.is_control() => escaped.push(' '),
             c => escaped.push(c),
         }

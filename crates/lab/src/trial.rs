@@ -16,7 +16,7 @@ use crate::answer::Printed;
 use crate::ids::Ids;
 use crate::line::{Line, ScriptOp};
 
-/// The most keys that one trial keeps.
+/// Maximum number of keys per trial.
 pub const KEYS_MAX: usize = 1_000_000;
 
 /// Limits under trial, with the accounts of all keys seen so far.
@@ -39,7 +39,7 @@ struct Person {
 // === impl Trial ===
 
 impl Trial {
-    /// A trial of these limits, enforced as `mode` says.
+    /// A trial of these limits, enforced according to `mode`.
     ///
     /// # Errors
     /// When the mode does not fit one of the limits.
@@ -49,7 +49,7 @@ impl Trial {
         Ok(Self { limits, names, mode, gate: Gate::default(), people: HashMap::new() })
     }
 
-    /// Carries out one line.
+    /// Executes one line.
     ///
     /// ```
     /// use sluicegate_lab::line::Line;
@@ -66,7 +66,7 @@ impl Trial {
     /// ```
     ///
     /// # Errors
-    /// A sentence that says what was refused and what to do instead.
+    /// A message with the rejected value and a correction.
     pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
@@ -94,7 +94,7 @@ impl Trial {
         })
     }
 
-    /// What is left for `key` at another moment, without a trace.
+    /// Remaining quota of `key` at another time, without side effects.
     #[must_use]
     pub fn glance(&self, key: &str, at: Timestamp) -> Option<i64> {
         let plan = steps(&self.limits, self.mode, at).ok()?;
@@ -103,7 +103,7 @@ impl Trial {
         answer.verdict.remaining
     }
 
-    /// The states kept of `key`, one for each limit.
+    /// States of `key`, one per limit.
     #[must_use]
     pub fn states(&self, key: &str) -> Vec<State> {
         let Some(person) = self.people.get(key) else {
@@ -119,7 +119,7 @@ impl Trial {
         &self.limits
     }
 
-    /// Replaces the limits for everybody, whoever's line it came on.
+    /// Replaces the limits of all keys.
     fn set_limits(
         &mut self,
         limits: Vec<LimitConfig>,

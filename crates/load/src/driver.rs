@@ -23,7 +23,7 @@ pub(crate) struct Phase {
     pub(crate) keys: Keys,
     /// `None` in a closed loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Nothing is sent from then on.
+    /// End of sending.
     pub(crate) ends: Option<Instant>,
     /// Maximum number of requests.
     pub(crate) count: u64,
@@ -32,12 +32,12 @@ pub(crate) struct Phase {
     pub(crate) timeout: Duration,
 }
 
-/// How a slot waits for the scheduled time.
+/// Timer of the scheduled times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Spins for the last stretch, since timers are too coarse; I/O is polled on every turn.
     Exact,
-    /// By a timer alone, which virtual time can follow.
+    /// A timer alone; works on virtual time.
     #[cfg(test)]
     Timer,
 }

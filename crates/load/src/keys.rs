@@ -49,7 +49,7 @@ pub(crate) enum Keys {
         step: u64,
         count: u64,
     },
-    /// Each once.
+    /// Each key once.
     Each {
         next: u64,
         step: u64,

@@ -2,7 +2,7 @@
 
 use crate::schedule::Rate;
 
-/// A whole number from 1 on, as `250`, `100k` or `2M`.
+/// Parses a positive integer such as `250`, `100k` or `2M`.
 ///
 /// ```
 /// assert_eq!(sluicegate_load::count("100k"), Ok(100_000));
@@ -10,7 +10,7 @@ use crate::schedule::Rate;
 /// ```
 ///
 /// # Errors
-/// When it is something else, with what a good one looks like.
+/// When the text is invalid; the message shows valid examples.
 pub fn count(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("must be a whole number from 1 on, such as `250`, `100k` or `2M`, got `{text}`");
@@ -20,7 +20,7 @@ pub fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(wrong)
 }
 
-/// Requests in a time, as `20k/s`, `1.5k` (a second, too) or `600/m`.
+/// Parses a rate such as `20k/s`, `1.5k` (per second) or `600/m`.
 ///
 /// ```
 /// assert_eq!(sluicegate_load::rate("20k/s").unwrap().as_per_second(), 20_000.0);
@@ -28,7 +28,7 @@ pub fn count(text: &str) -> Result<u64, String> {
 /// ```
 ///
 /// # Errors
-/// When it is something else, with what a good one looks like.
+/// When the text is invalid; the message shows valid examples.
 pub fn rate(text: &str) -> Result<Rate, String> {
     let (number_text, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit.trim() {
@@ -47,15 +47,14 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     })
 }
 
-/// The words of a command, parted by blanks. A word that has some stands in quotes:
-/// `SET {key} "two words"`.
+/// Splits a command at blanks. Quotes enclose a word with blanks: `SET {key} "two words"`.
 ///
 /// ```
 /// assert_eq!(sluicegate_load::words("SET {key} 'a b'").unwrap(), ["SET", "{key}", "a b"]);
 /// ```
 ///
 /// # Errors
-/// When there is none, or a quote is not closed.
+/// When the command is empty or a quote is not closed.
 pub fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -82,7 +81,7 @@ fn number(text: &str) -> Option<f64> {
         (at, 'm' | 'M') => (&text[..at], 1e6),
         _ => (text, 1.0),
     };
-    // `inf`, `nan` and `1e9` are numbers for a computer.
+    // `f64::from_str` accepts `inf`, `nan` and `1e9`.
     if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
     }

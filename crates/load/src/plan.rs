@@ -23,7 +23,7 @@ pub struct Plan {
     pub amount: Amount,
     /// Uncounted load before the measurement.
     pub warm_up: Duration,
-    /// RequestSpec for each key once before all else, so that all of them are live.
+    /// Sends one request per key first, so that all keys are live.
     pub fill: bool,
     /// Connections of all threads together.
     pub connections: usize,
@@ -44,7 +44,7 @@ pub struct Plan {
 /// Closed or open loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// Send again as soon as the previous request is answered.
+    /// Send as soon as the previous request is answered.
     Closed,
     /// Send at scheduled times, independent of responses.
     Open(Rate, Arrivals),
@@ -68,7 +68,7 @@ pub enum Server {
     Processes(Vec<u32>),
 }
 
-/// Why there is no report.
+/// Errors of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
     /// The plan is invalid.

@@ -28,7 +28,7 @@ const FONT: &str = "system-ui, sans-serif";
 /// Draws a run as SVG.
 ///
 /// # Errors
-/// When there was no answer.
+/// Without responses.
 pub fn plot(report: &Report) -> Result<String, String> {
     if report.answered == 0 {
         return Err("there is no answer to draw".to_owned());
@@ -51,7 +51,7 @@ fn draw(report: &Report, svg: &mut String) -> Drawn {
 
 /// Percentiles, each step to the right with ten times fewer requests that took longer.
 fn latency(report: &Report, area: &Area<'_>) -> Drawn {
-    // x: one in so many requests took longer. The last step is the maximum.
+    // x: one in this many requests took longer. The last step is the maximum.
     let points: Vec<(f64, f64)> = report
         .curve
         .iter()
@@ -112,7 +112,7 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// Answers per second, and what of them was a no or an error.
+/// Answers per second, and the denied and failed ones among them.
 fn rate(report: &Report, area: &Area<'_>) -> Drawn {
     let of = |number: fn(&Point) -> u64| -> Vec<(f64, f64)> {
         let steps = report.series.iter().flat_map(|point| {

@@ -1,5 +1,4 @@
-//! CPU time and memory of processes and the machine from `/proc`. Unknown on other systems than
-//! Linux.
+//! CPU time and memory of processes and the machine from `/proc`. Linux only.
 
 use std::collections::HashSet;
 use std::fs;
@@ -24,7 +23,7 @@ pub(crate) struct CpuTicks {
 /// `USER_HZ`, the unit of CPU time in `/proc`, fixed by the kernel's ABI.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Sum over the processes; `None` if one of them cannot be read or the list is empty.
+/// Sum over the processes; `None` if one of them is unreadable or the list is empty.
 pub(crate) fn usage(processes: &[u32]) -> Option<ProcessUsage> {
     let mut sum = ProcessUsage { cpu_seconds: 0.0, resident_bytes: 0 };
     for process in processes {
@@ -41,7 +40,7 @@ pub(crate) fn cpu_ticks() -> Option<CpuTicks> {
     ticks(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Share of time that the hypervisor gave to other machines.
+/// Steal time: share that the hypervisor gave to other machines.
 pub(crate) fn stolen(from: Option<CpuTicks>, to: Option<CpuTicks>) -> Option<f64> {
     let (from, to) = (from?, to?);
     Some(

@@ -1,4 +1,4 @@
-//! Requests of each protocol. `{key}` in a text stands for the key.
+//! Requests of each protocol. `{key}` in a string is replaced by the key.
 //!
 //! A request is rendered once; a [`Template`] patches the digits of the key. All keys have the same
 //! number of digits, so all requests have one length. The positions of the digits are found by
@@ -107,7 +107,7 @@ impl RequestSpec {
         }
     }
 
-    /// The request with room for keys of this many digits.
+    /// The template for keys of this many digits.
     #[must_use]
     pub fn template(&self, digits: usize, address: SocketAddr) -> Template {
         Template::new(digits, |key| self.render(key, address))

@@ -149,7 +149,7 @@ impl Aggregate {
             Some(known) => known.merge(&second),
             None => _ = self.in_progress.insert(second.index, second),
         }
-        // `None` is below everything.
+        // `None` orders first.
         let Some(done) = self.through.iter().copied().min().flatten() else { return };
         while let Some(first) = self.in_progress.first_entry().filter(|first| *first.key() <= done)
         {

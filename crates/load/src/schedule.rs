@@ -160,7 +160,8 @@ mod tests {
         let gaps: Vec<f64> = due.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         assert!((mean - 0.001).abs() < 0.001 * 0.02, "{mean}");
-        // Of an exponential distribution e^-1 lie above the mean, and e^-3 above three times of it.
+        // In an exponential distribution e^-1 of the values exceed the mean, and e^-3 three times
+        // the mean.
         for (times, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
             let above = gaps.iter().filter(|gap| **gap > 0.001 * times).count() as f64;
             assert!((above / gaps.len() as f64 - share).abs() < 0.006, "{above} above {times}");

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn other_machines_need_a_word() {
-        // Addresses of documentation: nobody has them, and nothing is sent.
+        // Documentation addresses (RFC 5737): unassigned, and nothing is sent.
         for text in [
             "192.0.2.1:80",
             "0.0.0.0:80",

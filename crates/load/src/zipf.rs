@@ -10,10 +10,10 @@ use fastrand::Rng;
 pub(crate) struct Zipf {
     exponent: f64,
     count: f64,
-    /// The area left of rank 1, and up to the last one.
+    /// Area left of rank 1, and up to the last rank.
     first: f64,
     last: f64,
-    /// A point that is nearer to its rank than this is always accepted.
+    /// A point nearer to its rank than this is always accepted.
     near: f64,
 }
 
@@ -46,8 +46,8 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Under the curve from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, written so that an exponent of 1 or
-    /// near it loses nothing.
+    /// Area from 1 to `x`: `(x^(1-s) - 1) / (1-s)`, written to stay exact for exponents at or near
+    /// 1.
     fn area(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.exponent);
         if power == 0.0 { log } else { (power * log).exp_m1() / power }
@@ -84,7 +84,7 @@ mod tests {
             let whole: f64 = weights.iter().sum();
             for (rank, seen) in frequencies(count, exponent, 7).into_iter().enumerate() {
                 let meant = DRAWN as f64 * weights[rank] / whole;
-                // Five standard deviations, and one for those that hardly ever come.
+                // Five standard deviations, plus one for rare ranks.
                 let most = 5.0 * meant.sqrt() + 1.0;
                 let off = (seen as f64 - meant).abs();
                 assert!(off <= most, "rank {rank} of {count}, s = {exponent}: {seen}, not {meant}");

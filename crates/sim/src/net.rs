@@ -1,8 +1,8 @@
-//! What lies between nodes and their store: delay, loss, calls that happen twice, partitions, and a
-//! store that stalls, fails over or is started anew.
+//! Simulated network and store faults: delay, loss, duplicated calls, partitions, stalls, failover
+//! and restart.
 //!
-//! The store executes one call after the other, as Redis does. What a node has sent stays on its
-//! way even if the node is gone; calls overtake each other.
+//! The store executes calls one at a time, as Redis does. Sent calls stay in transit after their
+//! node has ended, and calls overtake each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,22 +20,22 @@ use crate::store::Store;
 use crate::time::WorldClock;
 use crate::trace::Trace;
 
-/// How calls fare.
+/// Network conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// The longest that a call is on its way, and its answer, in milliseconds.
+    /// Maximum one-way delay in milliseconds.
     pub delay_ms: u64,
-    /// How many of a thousand take far longer, and how long those take at most.
+    /// Late calls per thousand, and their maximum delay.
     pub late: (u64, u64),
-    /// How many of a thousand never arrive.
+    /// Lost calls per thousand.
     pub lost: u64,
-    /// Of how many of a thousand the answer never arrives.
+    /// Lost responses per thousand.
     pub unanswered: u64,
-    /// How many of a thousand happen once more, later.
+    /// Duplicated calls per thousand.
     pub twice: u64,
 }
 
-/// The store, and the ways to it.
+/// The store and the network to it.
 #[derive(Debug)]
 pub(crate) struct Net {
     truth: Arc<WorldClock>,
@@ -48,72 +48,72 @@ struct State {
     rng: SimRng,
     conditions: Conditions,
     store: Store,
-    /// Which primary it is.
+    /// Number of the current primary.
     primary: u64,
     is_down: bool,
     stalled_until: Instant,
-    /// Scripts that failed: always a mistake.
+    /// Errors of scripts: always violations.
     errors: Vec<String>,
     calls: u64,
     syncs: Vec<Synced>,
 }
 
-/// A call that tells a node's own counts of some identities, and is told those of others.
+/// A sync call: pushes a node's counts of some identities and pulls those of its peers.
 #[derive(Debug, Clone)]
 pub struct Synced {
-    /// Whose.
+    /// Calling process.
     pub process: u64,
-    /// Of which identities.
+    /// Identities.
     pub keys: Vec<String>,
-    /// When it was sent, and carried out.
+    /// Time of sending.
     pub sent_us: u64,
-    /// When it was carried out.
+    /// Time of execution.
     pub done_us: u64,
-    /// When the answer was heard, if it was.
+    /// Time of receipt of the response, if received.
     pub received_us: Option<u64>,
 }
 
-/// A node's way to the store.
+/// A node's transport to the store.
 #[derive(Debug)]
 pub(crate) struct NodeWire {
     name: String,
     process: u64,
     net: Arc<Net>,
     timeout: Duration,
-    /// Whether it is that of somebody who looks on, from beside the store.
+    /// Whether this is the observer beside the store.
     is_onlooker: bool,
     is_gone: AtomicBool,
     is_cut: AtomicBool,
-    /// Which primary it is connected to.
+    /// Number of the connected primary.
     primary: AtomicU64,
     epoch: AtomicU64,
-    /// One for everybody who wants to know, so that they hear of it in this order.
+    /// One sender per subscriber, so that the order of notifications is deterministic.
     epoch_senders: Mutex<Vec<watch::Sender<u64>>>,
 }
 
-/// What becomes of one call.
+/// Outcome of one call.
 struct Fate {
     outbound: Duration,
     back: Duration,
     is_lost: bool,
     is_unanswered: bool,
     again_after: Option<Duration>,
-    /// Where there is no way: whether that is known at once.
+    /// In a partition: whether the call fails at once.
     is_known: bool,
 }
 
-/// The process that looks on.
+/// Process number of the observer.
 pub(crate) const ONLOOKER: u64 = 0;
 
 impl Conditions {
-    /// Everything arrives, soon and once.
+    /// All calls arrive once, with little delay.
     pub const FAIR: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
 }
 
 // === impl Net ===
 
 impl Net {
-    /// A store and nobody who asks it.
+    /// A store without nodes.
     #[must_use]
     pub(crate) fn new(
         truth: &Arc<WorldClock>,
@@ -135,7 +135,7 @@ impl Net {
         Arc::new(Self { truth: truth.clone(), trace: trace.clone(), state: Mutex::new(state) })
     }
 
-    /// A way for a node.
+    /// A transport for a node.
     #[must_use]
     pub(crate) fn wire(
         self: &Arc<Self>,
@@ -157,17 +157,17 @@ impl Net {
         })
     }
 
-    /// From now on calls fare like this.
+    /// Changes the network conditions.
     pub(crate) fn set_conditions(&self, conditions: Conditions) {
         self.state.lock().conditions = conditions;
     }
 
-    /// The store does nothing for a while; what arrives meanwhile waits.
+    /// Stalls the store; arriving calls wait.
     pub(crate) fn stall(&self, ms: u64) {
         self.state.lock().stalled_until = Instant::now() + Duration::from_millis(ms);
     }
 
-    /// The primary is lost; its replica has nothing of the last milliseconds.
+    /// Loses the primary; its replica lacks the writes of the last milliseconds.
     pub(crate) fn lose(&self, last_ms: u64) {
         let since = self.truth.event_us().saturating_sub(last_ms * 1_000);
         let mut state = self.state.lock();
@@ -176,7 +176,7 @@ impl Net {
         state.is_down = true;
     }
 
-    /// The store is gone, with everything.
+    /// Loses the store with all data.
     pub(crate) fn lose_all(&self) {
         let mut state = self.state.lock();
         state.store.clear();
@@ -184,19 +184,19 @@ impl Net {
         state.is_down = true;
     }
 
-    /// There is a primary again.
+    /// Restores a primary.
     pub(crate) fn is_back(&self) {
         self.state.lock().is_down = false;
     }
 
-    /// What failed that never should, and how many calls there were.
+    /// Unexpected errors, and the number of calls.
     #[must_use]
     pub(crate) fn errors(&self) -> (Vec<String>, u64) {
         let state = self.state.lock();
         (state.errors.clone(), state.calls)
     }
 
-    /// Calls that tell counts, in the order in which they were carried out.
+    /// Sync calls in the order of execution.
     pub(crate) fn syncs(&self) -> Vec<Synced> {
         self.state.lock().syncs.clone()
     }
@@ -220,8 +220,8 @@ impl Net {
         }
     }
 
-    /// Carries a call to the store and its answer back; without an answer, whoever waits for it
-    /// waits on.
+    /// Carries a call to the store and its response back; a lost response leaves the caller
+    /// waiting.
     async fn carry(
         self: Arc<Self>,
         wire: CallContext,
@@ -277,8 +277,8 @@ impl Net {
         Some(if self.is_another(*primary) { Err(CallError::Broken) } else { reply })
     }
 
-    /// Answers who looks on at once, whatever is wrong. It is no node, so it has nothing to say of
-    /// itself.
+    /// Answers the observer at once under all faults. The observer is no node and does not
+    /// register.
     fn shows(&self, sent: &TransportCall) -> BoxFuture<'static, Result<Value, CallError>> {
         if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
             return Box::pin(std::future::pending());
@@ -288,7 +288,7 @@ impl Net {
         Box::pin(async move { reply.map_err(|error| CallError::Refused(error.into())) })
     }
 
-    /// Whether the store is not the one that this was sent to.
+    /// Whether the primary is down or has changed since the call was sent.
     fn is_another(&self, primary: u64) -> bool {
         let state = self.state.lock();
         state.is_down || state.primary != primary
@@ -320,14 +320,14 @@ impl Net {
     }
 }
 
-/// What takes no time does not wait for the next millisecond.
+/// A zero duration does not wait for the next millisecond.
 async fn pause(span: Duration) {
     if !span.is_zero() {
         sleep(span).await;
     }
 }
 
-/// A call on its way: whose it is, to which primary, and since when.
+/// A call in transit: its sender, primary and send time.
 struct CallContext {
     wire: Arc<NodeWire>,
     primary: u64,
@@ -337,7 +337,7 @@ struct CallContext {
 // === impl Synced ===
 
 impl Synced {
-    /// Counts of nodes lie beside records, under `:e`.
+    /// Counts of eventual rules are stored beside records, under `:e`.
     fn of(context: &CallContext, sent: &TransportCall) -> Option<Self> {
         let its = sent.keys.iter().filter(|key| key.ends_with(b":e"));
         let keys: Vec<_> = its.map(|key| String::from_utf8_lossy(key).into_owned()).collect();
@@ -349,17 +349,17 @@ impl Synced {
 // === impl NodeWire ===
 
 impl NodeWire {
-    /// The node is gone: nothing is sent any more, and nobody hears.
+    /// Ends the node: it neither sends nor receives.
     pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is no way for now.
+    /// Starts or ends a partition of the node.
     pub(crate) fn set_cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
-    /// Connects to whoever is the primary now: another one may have forgotten something.
+    /// Connects to the current primary; a new one may have lost data.
     pub(crate) fn reconnect(&self) {
         let primary = self.net.state.lock().primary;
         if self.primary.swap(primary, Ordering::Relaxed) != primary {
@@ -370,14 +370,14 @@ impl NodeWire {
         }
     }
 
-    /// The same with itself, for calls that outlive the caller.
+    /// The transport for the engine; calls outlive the caller.
     #[must_use]
     pub(crate) fn as_wire(self: &Arc<Self>) -> Arc<dyn Transport> {
         Arc::new(Shared(self.clone()))
     }
 }
 
-/// A wire that can say who it is.
+/// Implements [`Transport`] with shared ownership of the wire.
 #[derive(Debug)]
 struct Shared(Arc<NodeWire>);
 

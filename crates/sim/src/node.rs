@@ -1,4 +1,4 @@
-//! A node: the production engine with a clock and a way to the store of its own.
+//! A node: the production engine with its own clock and transport.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::time::{NodeClock, WorldClock};
 /// A process of the fleet.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// How traces call it.
+    /// Name in traces.
     pub(crate) name: String,
-    /// What it decides with.
+    /// The engine.
     pub(crate) engine: Engine<RedisBackend>,
-    /// Its way to the store.
+    /// The transport.
     pub(crate) wire: Arc<NodeWire>,
     /// Its clock.
     pub(crate) clock: Arc<NodeClock>,
 }
 
-/// What a node starts with.
+/// Start parameters of a node.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
-    /// The time of the world.
+    /// The world clock.
     pub(crate) truth: &'a Arc<WorldClock>,
-    /// Where the store is.
+    /// The network.
     pub(crate) net: &'a Arc<Net>,
     /// The rules as a file.
     pub(crate) yaml: &'a str,
-    /// How far its clock is off, and what it gains a second, in microseconds.
+    /// Clock offset in microseconds, and drift in microseconds per second.
     pub(crate) clock: (i64, i64),
-    /// How long a call may take.
+    /// Call timeout.
     pub(crate) timeout: Duration,
     /// Its randomness.
     pub(crate) rng: &'a mut SimRng,
@@ -45,7 +45,7 @@ impl Node {
     /// Starts a process.
     ///
     /// # Errors
-    /// When the rules are none.
+    /// When the rules are invalid.
     pub(crate) fn start(name: String, process: u64, start: Start<'_>) -> anyhow::Result<Self> {
         let Start { truth, net, yaml, clock: (off, gain), timeout, rng } = start;
         let clock = Arc::new(NodeClock::new(truth, off, gain, rng.within(0, 1 << 40)));
@@ -61,17 +61,17 @@ impl Node {
         Ok(Self { name, engine: RedisBackend::attach(engine, store), wire, clock })
     }
 
-    /// Loads other rules.
+    /// Loads new rules.
     ///
     /// # Errors
-    /// When they are none.
+    /// When the rules are invalid.
     pub(crate) fn reload(&self, yaml: &str) -> anyhow::Result<()> {
         let rules = rules_of(yaml).map_err(|error| anyhow::anyhow!("{error}\n{yaml}"))?;
         self.engine.reload(rules)?;
         Ok(())
     }
 
-    /// What it holds unspent of an identity.
+    /// Unspent leased quota of an identity.
     pub(crate) fn held(&self, rule: usize, identity: usize) -> u64 {
         let names = [format!("rule{rule}"), format!("who{identity}")];
         let has = |bytes: &[u8], name: &str| {
@@ -79,11 +79,11 @@ impl Node {
         };
         let leases = self.engine.backend().leases(usize::MAX);
         let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
-        // What has run out is still shown until somebody looks.
+        // Expired leases are listed until the next access.
         its.filter(|one| one.ttl > Span::ZERO).map(|one| one.unspent).sum()
     }
 
-    /// What is left of each limit.
+    /// Remaining quota of each limit.
     pub(crate) async fn left(&self, rule: usize, identity: usize) -> Vec<i64> {
         let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
         let entries = [Entry::new(&key, &value)];
@@ -96,7 +96,7 @@ impl Node {
         limits.filter_map(|limit| limit.remaining).collect()
     }
 
-    /// Whether a hit may go, and what was said of it.
+    /// Sends a hit; whether it is allowed.
     pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
         let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
         let entries = [Entry::new(&key, &value)];
@@ -106,7 +106,7 @@ impl Node {
     }
 }
 
-/// A clock that the world can still reach when the engine has it.
+/// A clock that the world can adjust while the engine owns it.
 #[derive(Debug)]
 struct ArcClock(Arc<NodeClock>);
 

@@ -1,4 +1,4 @@
-//! Random numbers that follow from a seed.
+//! Seeded random numbers.
 
 /// A stream of random numbers: SplitMix64.
 #[derive(Debug, Clone)]
@@ -25,13 +25,13 @@ impl SimRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number of this range, both ends included.
+    /// A number of this range, inclusive.
     pub fn within(&mut self, from: u64, to: u64) -> u64 {
         let count = to.saturating_sub(from).saturating_add(1);
         from + self.number() % count.max(1)
     }
 
-    /// True so many times in a thousand.
+    /// True with a probability in thousandths.
     pub fn permille(&mut self, permille: u64) -> bool {
         self.within(1, 1_000) <= permille
     }

@@ -1,5 +1,4 @@
-//! How far nodes that tell each other afterwards go above a limit, measured beside what is
-//! promised.
+//! Measured excess of eventual rules, beside the documented bound.
 
 use crate::net::Conditions;
 use crate::scenario::{
@@ -7,32 +6,31 @@ use crate::scenario::{
 };
 use crate::world::{self, Hit};
 
-/// What passes in each second.
+/// Limit per second.
 const COUNT: u64 = 400;
-/// How many times as much is asked for.
+/// Demand as a multiple of the limit.
 const TIMES: u64 = 4;
 const PER_US: u64 = 1_000_000;
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How often they tell each other, in milliseconds.
+    /// Sync interval in milliseconds.
     pub sync_ms: u64,
-    /// The most that passed above the limit in a window.
+    /// Maximum measured excess in a window.
     pub over: u64,
-    /// The most that might have: what others admitted in an interval and the time of a call, before
-    /// one decision.
+    /// Bound: the peers' hits in an interval plus the time of a call, before one decision.
     pub bound: u64,
-    /// Calls for each thousand hits.
+    /// Store calls per thousand hits.
     pub calls: u64,
 }
 
 /// Measures fleets of several sizes with several intervals.
 ///
 /// # Errors
-/// When a world cannot be set up.
+/// When the world cannot be set up.
 pub fn measure() -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for nodes in [2, 4, 8] {
@@ -63,7 +61,7 @@ fn one(nodes: usize, sync_ms: u64) -> anyhow::Result<Row> {
     Ok(Row { nodes, sync_ms, over, bound: bound.unwrap_or(0), calls })
 }
 
-/// What other nodes admitted just before a hit, in its window.
+/// Hits of peers just before a hit, in its window.
 fn unknown_before(admitted: &[Hit], hit: &Hit, span_us: u64) -> u64 {
     let from = (hit.answered_us - span_us).max(hit.answered_us / PER_US * PER_US);
     let is_unknown = |other: &&Hit| {

@@ -1,4 +1,4 @@
-//! What time it is: truly, which is the store's time, and by the clocks of nodes.
+//! Clocks: true time, which is the store's, and the skewed clocks of nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use sluicegate::Timestamp;
 use sluicegate::clock::Clock;
 use tokio::time::Instant;
 
-/// The time of the world: tokio's, which stands still while anybody has something to do, and goes
-/// on in milliseconds. So that no two events have the same time, each takes a microsecond.
+/// True time: tokio's paused clock, which advances in milliseconds when all tasks are idle. Each
+/// event adds a microsecond, so that event times are unique.
 #[derive(Debug)]
 pub(crate) struct WorldClock {
     start: Instant,
@@ -16,18 +16,18 @@ pub(crate) struct WorldClock {
     last_us: AtomicU64,
 }
 
-/// A clock of a node: so far off, and too fast or too slow.
+/// Clock of a node, with offset and drift.
 #[derive(Debug)]
 pub(crate) struct NodeClock {
     truth: Arc<WorldClock>,
     off_us: AtomicI64,
-    /// How many microseconds it gains in a second.
+    /// Drift in microseconds per second.
     gain_us: i64,
     ticks_from_us: u64,
 }
 
 impl WorldClock {
-    /// Begins at this time of the epoch, in microseconds.
+    /// Starts at this time of the epoch, in microseconds.
     #[must_use]
     pub(crate) fn new(start_us: u64) -> Self {
         Self { start: Instant::now(), start_us, last_us: AtomicU64::new(0) }
@@ -41,14 +41,14 @@ impl WorldClock {
         now.max(self.last_us.load(Ordering::Relaxed))
     }
 
-    /// The time of an event: later than all before it.
+    /// The unique time of an event, later than all previous ones.
     pub(crate) fn event_us(&self) -> u64 {
         let now = self.now_us() + 1;
         self.last_us.store(now, Ordering::Relaxed);
         now
     }
 
-    /// How long the world has been there, in microseconds.
+    /// Time since the start, in microseconds.
     #[must_use]
     pub(crate) fn age_us(&self) -> u64 {
         self.now_us() - self.start_us
@@ -56,7 +56,7 @@ impl WorldClock {
 }
 
 impl NodeClock {
-    /// A clock that is so far off, and gains so much a second.
+    /// A clock with this offset and drift.
     #[must_use]
     pub(crate) fn new(
         truth: &Arc<WorldClock>,
@@ -67,7 +67,7 @@ impl NodeClock {
         Self { truth: truth.clone(), off_us: AtomicI64::new(off_us), gain_us, ticks_from_us }
     }
 
-    /// Somebody sets it.
+    /// Steps the clock.
     pub(crate) fn step(&self, by_us: i64) {
         self.off_us.fetch_add(by_us, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What happened, line by line: hashed always, shown if somebody wants to see it.
+//! Event log: always hashed, optionally printed.
 
 use std::fmt::Arguments;
 use std::hash::{DefaultHasher, Hasher};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::time::WorldClock;
 
-/// Hears of everything that happens.
+/// Records all events.
 #[derive(Debug, Clone)]
 pub(crate) struct Trace {
     truth: Arc<WorldClock>,
@@ -23,14 +23,14 @@ struct Lines {
 }
 
 impl Trace {
-    /// A trace of what happens from now on.
+    /// A trace from now on.
     #[must_use]
     pub(crate) fn new(truth: &Arc<WorldClock>, is_verbose: bool) -> Self {
         let lines = Lines { hasher: DefaultHasher::new(), count: 0, is_verbose };
         Self { truth: truth.clone(), shared: Arc::new(Mutex::new(lines)) }
     }
 
-    /// Something happened.
+    /// Records an event.
     pub(crate) fn line(&self, event: Arguments<'_>) {
         let age = self.truth.age_us();
         let text = format!("{:4}.{:06} {event}", age / 1_000_000, age % 1_000_000);
@@ -42,13 +42,13 @@ impl Trace {
         }
     }
 
-    /// What all of it comes to: the same for the same seed.
+    /// Hash of all events: equal for equal seeds.
     #[must_use]
     pub(crate) fn hash(&self) -> u64 {
         self.shared.lock().hasher.finish()
     }
 
-    /// How many lines there were.
+    /// Number of lines.
     #[must_use]
     pub(crate) fn count(&self) -> u64 {
         self.shared.lock().count

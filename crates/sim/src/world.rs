@@ -1,4 +1,4 @@
-//! A world: nodes, a store and clients, from beginning to end.
+//! A world: runs nodes, a store and clients through a scenario.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,77 +16,76 @@ use crate::store::Store;
 use crate::time::WorldClock;
 use crate::trace::Trace;
 
-/// A hit and what became of it.
+/// A hit and its decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit {
-    /// Of which rule.
+    /// Rule.
     pub rule: usize,
-    /// For which identity.
+    /// Identity.
     pub identity: usize,
-    /// At which place a node was asked.
+    /// Index of the node.
     pub node: usize,
-    /// Which process that was.
+    /// Process of the node.
     pub process: u64,
-    /// What it weighs.
+    /// Cost.
     pub cost: u64,
-    /// When it was asked, truly, in microseconds of the epoch.
+    /// True time of the request, in microseconds of the epoch.
     pub requested_us: u64,
-    /// When it was answered.
+    /// True time of the answer.
     pub answered_us: u64,
-    /// Whether it may go.
+    /// Whether it was allowed.
     pub allowed: bool,
 }
 
-/// What happened in a world.
+/// History of a world.
 #[derive(Debug)]
 pub struct History {
-    /// All hits that were answered, in the order of the answers.
+    /// All answered hits, in the order of the answers.
     pub hits: Vec<Hit>,
-    /// Faults, and when they truly happened.
+    /// Faults and their true times.
     pub faults: Vec<(u64, Fault)>,
-    /// What nodes held unspent when the store forgot something: when, of which rule and identity,
-    /// how much.
+    /// Unspent leases at data losses: time, rule, identity and amount.
     pub held: Vec<(u64, usize, usize, u64)>,
-    /// Looks into the books.
+    /// Samples of the store's state.
     pub looks: Vec<Look>,
-    /// Calls that tell counts, and are told those of others.
+    /// Sync calls.
     pub syncs: Vec<Synced>,
-    /// When it began and ended.
+    /// Start and end.
     pub span_us: (u64, u64),
-    /// What everything comes to.
+    /// Hash of the trace.
     pub hash: u64,
-    /// How many lines the trace has.
+    /// Number of trace lines.
     pub lines: u64,
     /// Scripts that failed.
     pub errors: Vec<String>,
     /// Calls that the store executed.
     pub calls: u64,
-    /// Decisions of scripts that the core would have made otherwise.
+    /// Script decisions that differ from the core's.
     pub disagreements: u64,
 }
 
-/// How a limit stood at a moment.
+/// State of a limit at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Of which rule.
+    /// Rule.
     pub rule: usize,
-    /// Of which identity.
+    /// Identity.
     pub identity: usize,
-    /// When.
+    /// Time.
     pub at_us: u64,
-    /// Of which limit.
+    /// Limit.
     pub limit: LimitPlan,
-    /// What is left of that, as the store has it.
+    /// Remaining quota in the store.
     pub left: i64,
-    /// What has passed of it for certain: in this window.
+    /// Quota certainly admitted in this window.
     pub passed: u64,
-    /// What nodes hold unspent.
+    /// Unspent leased quota.
     pub held: u64,
 }
 
-/// How often the books are looked into.
+/// Sampling interval.
 const LOOK_EVERY_MS: u64 = 53;
-/// How long is waited for answers after the last hit.
+/// Wait for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 struct World<'a> {
@@ -95,7 +94,7 @@ struct World<'a> {
     trace: Trace,
     net: Arc<Net>,
     rng: SimRng,
-    /// Sees what is in the store, whatever is wrong.
+    /// Observer that reads the store under all faults.
     onlooker: Node,
     slots: Vec<NodeSlot>,
     hits: Arc<Mutex<Vec<Hit>>>,
@@ -103,18 +102,18 @@ struct World<'a> {
     held: Vec<(u64, usize, usize, u64)>,
     looks: Vec<Look>,
     processes: u64,
-    /// Whether the rules of later are loaded.
+    /// Whether the reloaded rules are active.
     is_later: Vec<bool>,
 }
 
-/// Where a process of the fleet runs, if it does.
+/// A slot of the fleet; `node` is `None` without a running process.
 #[derive(Default)]
 struct NodeSlot {
     node: Option<(u64, Node)>,
     clients: JoinSet<()>,
 }
 
-/// Lives through a scenario.
+/// Runs a scenario.
 ///
 /// # Errors
 /// When it cannot be set up.
@@ -231,7 +230,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A client asks. Where there is no process, nobody answers.
+    /// Sends a client's hit. An ended process does not answer.
     fn send(&mut self, arrival: &Arrival) {
         let Arrival { node: index, rule, identity, cost, .. } = *arrival;
         let at = &mut self.slots[index];
@@ -306,7 +305,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What is held when the store forgets it.
+    /// Records unspent leases at a data loss.
     fn record_leases(&mut self) {
         let at = self.truth.now_us();
         for (rule, plan) in self.scenario.rules.iter().enumerate() {
@@ -318,7 +317,7 @@ impl World<'_> {
         }
     }
 
-    /// Looks into the books.
+    /// Samples the state of all limits.
     async fn look(&mut self) {
         let at_us = self.truth.now_us();
         for (rule, plan) in self.scenario.rules.iter().enumerate() {
@@ -338,7 +337,7 @@ impl World<'_> {
         }
     }
 
-    /// What has passed in the window of this moment, if there are windows.
+    /// Quota admitted in the current window, for windowed limits.
     fn passed(&self, rule: usize, identity: usize, limit: LimitPlan, at_us: u64) -> u64 {
         let per_us = match limit {
             LimitPlan::Bucket { .. } => return 0,
@@ -348,7 +347,7 @@ impl World<'_> {
             let is_its = (hit.rule, hit.identity) == (rule, identity);
             hit.allowed && is_its && hit.requested_us >= at_us / per_us * per_us
         };
-        // Those that were answered last are last.
+        // Hits are in the order of their answers.
         let hits = self.hits.lock();
         let latest = hits.iter().rev().take_while(|hit| hit.answered_us >= at_us / per_us * per_us);
         latest.filter(is_in_it).map(|hit| hit.cost).sum()

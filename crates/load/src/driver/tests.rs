@@ -12,7 +12,7 @@ use crate::schedule::{Arrivals, Rate};
 use crate::tally::Second;
 use crate::wire::Received;
 
-/// Takes a millisecond for each request, and answers nothing at all from second 1 to second 2.
+/// Takes a millisecond per request, and does not answer from second 1 to second 2.
 struct Stalling {
     began: Instant,
     room: usize,

@@ -126,7 +126,7 @@ pub struct ServerUsage {
 pub struct Point {
     /// Second since the start.
     pub second: u64,
-    /// Length; the last one may be shorter.
+    /// Length; the last second may be shorter.
     pub seconds: f64,
     /// Answers.
     pub answered: u64,
@@ -147,7 +147,7 @@ pub struct Point {
 pub struct Progress {
     /// Elapsed time.
     pub elapsed: Duration,
-    /// Estimated time left.
+    /// Estimated remaining time.
     pub left: Option<Duration>,
     /// Answers in the last complete second.
     pub per_second: Option<u64>,

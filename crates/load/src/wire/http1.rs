@@ -105,7 +105,7 @@ impl HttpConnection {
     }
 }
 
-/// The parts of a response that matter here.
+/// The decoded parts of a response.
 #[derive(Debug, PartialEq, Eq)]
 struct Response<'a> {
     status: u16,

@@ -162,7 +162,7 @@ fn reply(bytes: &[u8], format: ReplyFormat) -> Result<Option<Reply>, String> {
         (b'-' | b'!', _) => Err(shown(&bytes[1..length])),
         (_, ReplyFormat::Any) => Ok(Answer::Allowed),
         (b'*', _) => {
-            // The head of an array is the number of its elements; the first of them is a number.
+            // The header of an array is its number of elements; the first element is a number.
             let elements = bytes[1..length].split(|byte| *byte == b'\n').nth(1);
             match (elements, format) {
                 (Some(b":0\r"), ReplyFormat::Limited) | (Some(b":1\r"), ReplyFormat::Allowed) => {

@@ -1,24 +1,23 @@
-//! What may pass beyond a limit, given what went wrong.
+//! Permitted excess above a limit, given the faults.
 //!
-//! Nothing, as long as the store forgets nothing: a call that nobody heard the answer of was
-//! charged or was not, and either way it did not pass. A store that forgets is told again by those
-//! who have seen it; what nobody has seen, or what passes before it was told, is beyond. And where
-//! a rule says so, nodes admit their share while the store is away: as much again, in each window
-//! of their own clocks, of which two may meet one of the store's.
+//! Without data loss the excess is zero: a call without a response may have been charged, but its
+//! hit did not pass. After data loss, nodes re-push their observations; hits that no node observed,
+//! or that pass before the re-push, are excess. Under a local failure policy nodes admit their
+//! share while the store is unavailable: the limit once more per window of their own clocks, two of
+//! which may overlap one of the store's.
 
 use super::Case;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
 
-/// How long nodes take to tell a store what it has forgotten, when nothing else is wrong: a few
-/// calls.
+/// Time until nodes have re-pushed lost data without other faults: a few calls.
 const SYNCED_AFTER_US: u64 = 150_000;
 
-/// What may pass beyond a limit.
+/// Permitted excess above a limit.
 pub(super) struct Allowance {
-    /// So much between two moments: when the store forgot, and when it had been told again.
+    /// Excess between two times: the data loss and the end of the re-push.
     gifts: Vec<(u64, u64, u64)>,
-    /// Whether nodes may have admitted their shares.
+    /// Cost bound of local shares, if nodes may have admitted them.
     shares: Option<u64>,
 }
 
@@ -37,7 +36,7 @@ impl Allowance {
                 hit.allowed && hit.answered_us + lost_us >= *at && hit.requested_us <= synced_by
             };
             let mut beyond: u64 = case.hits.iter().filter(unseen).map(|hit| hit.cost).sum();
-            // What a node has seen that is gone, nobody else may have.
+            // Observations of an ended node may be lost with it.
             let gone = gone_before(case, synced_by);
             let theirs = |hit: &&Hit| hit.allowed && gone.contains(&hit.process);
             beyond += case.hits.iter().filter(theirs).map(|hit| hit.cost).sum::<u64>();
@@ -50,37 +49,36 @@ impl Allowance {
         Self { gifts, shares }
     }
 
-    /// What may pass between two moments beyond the rest.
+    /// Permitted excess between two times, without local shares.
     pub(super) fn between(&self, from_us: u64, to_us: u64) -> u64 {
         let meets = |from: u64, to: u64| from <= to_us && to >= from_us;
         self.gifts.iter().filter(|(from, to, _)| meets(*from, *to)).map(|(_, _, gift)| gift).sum()
     }
 
-    /// The number of a limit, with what nodes admit as their share.
+    /// A count, with local shares.
     pub(super) fn count(&self, count: u64) -> u64 {
         self.shares.map_or(count, |nodes| count * 3 + nodes)
     }
 
-    /// What comes back a second, likewise.
+    /// A refill rate, with local shares.
     pub(super) fn rate(&self, rate: u64) -> u64 {
         self.shares.map_or(rate, |_| rate * 2)
     }
 }
 
-/// What nodes held when the store forgot that they do: it comes back to others before they have
-/// stopped spending it.
+/// Leases that the store lost: it grants their quota again before the holders stop spending it.
 fn held_at(case: &Case<'_>, at_us: u64) -> u64 {
     let Some(first) = case.hits.first() else { return 0 };
     let is_it = |(_, rule, identity, _): &&(u64, usize, usize, u64)| {
         (*rule, *identity) == (first.rule, first.identity)
     };
     let held = case.history.held.iter().filter(is_it);
-    // Noted just after the fault was.
+    // Recorded just after the fault.
     held.filter(|(at, ..)| at.abs_diff(at_us) <= 1).map(|(_, _, _, held)| held).sum()
 }
 
-/// By when a store that forgot something at this moment was told again: soon after everybody has
-/// found it, or after everything else is well again.
+/// End of the re-push after data loss: soon after all nodes have reconnected, or after all other
+/// faults have ended.
 pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     let faults = &case.history.faults;
     let others = faults.iter().filter(|(_, fault)| {
@@ -96,7 +94,7 @@ pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     last.unwrap_or(at_us).saturating_add(SYNCED_AFTER_US)
 }
 
-/// Processes that were gone at this moment.
+/// Processes that had ended by this time.
 pub(super) fn gone_before(case: &Case<'_>, at_us: u64) -> Vec<u64> {
     let mut gone = Vec::new();
     for (at, fault) in case.history.faults.iter().filter(|(at, _)| *at <= at_us) {

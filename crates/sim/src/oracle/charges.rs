@@ -1,19 +1,18 @@
-//! What is left, what is held and what has passed of a window is never more than its number, at
-//! every moment.
+//! At every time the remaining, leased and admitted quota of a window sum to at most its limit.
 //!
-//! This is stronger than what can be seen from outside: who holds what nobody has charged is wrong
-//! before anything too much has passed, and so is a store that was not told what it has forgotten.
+//! This is stronger than the observable property: an uncharged lease, or a missing re-push after
+//! data loss, is a violation before any excess passes.
 
 use super::Case;
 use super::allowance::{Allowance, synced_by};
 use crate::scenario::{Fault, LevelPlan, LimitPlan, Policy};
 use crate::world::Look;
 
-/// The moment at which the books were wrong, if there was one.
+/// The first violating sample, if any.
 pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
     let first = case.hits.first()?;
     let is_eventual = matches!(case.plan.level, LevelPlan::Eventual { .. });
-    // Shares are charged later, and limits that change have other numbers.
+    // Local shares are charged later, and reloaded limits have other counts.
     let is_other = case.plan.policy == Policy::Local && !case.scenario.is_calm();
     if is_eventual || is_other || case.scenario.trouble.reloads() {
         return None;
@@ -28,7 +27,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
         .collect();
     let is_synced = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
     let is_wrong = |look: &&Look| {
-        // What was bought before the store was told is beyond too, and may still be held.
+        // Leases acquired before the re-push are excess too, and may still be held.
         let has_forgotten = untold.iter().any(|(from, _)| *from <= look.at_us);
         let held = if has_forgotten { 0 } else { look.held };
         let known = i128::from(look.passed) + i128::from(held) + i128::from(look.left);

@@ -1,9 +1,9 @@
-//! Nodes that tell each other afterwards: a hit passes if it fits with what its node knew.
+//! Eventual rules: a hit passes if it fits the counts known to its node.
 //!
-//! What a node knew can be seen from outside: everything that it admitted itself, and of each other
-//! node what that had told before the last answer that this one heard. So a hit that does not fit
-//! with that is a mistake; and what a node did not know is what the others admitted between two of
-//! their calls and two of its own. How far that is apart is judged too.
+//! The counts known to a node follow from the history: its own admitted hits, and the pushes of
+//! each peer before the last response that the node received. A hit that does not fit these is a
+//! violation. Unknown to the node are only the peers' hits between two of their pushes and two of
+//! its own pulls; the length of that interval is judged too.
 
 use super::Case;
 use super::allowance::{gone_before, synced_by};
@@ -11,24 +11,22 @@ use crate::net::Synced;
 use crate::scenario::{Fault, LimitPlan, Policy};
 use crate::world::Hit;
 
-/// What is judged.
+/// The judged window.
 struct Window<'a> {
     count: u64,
     per_us: u64,
-    /// Whether the window before counts too, less and less.
+    /// Whether the previous window counts too, with decreasing weight.
     slides: bool,
-    /// Nobody knows the store's time better than this: within it of its ends, nobody can tell which
-    /// window it is.
+    /// Uncertainty of the store's time: this close to its ends the window is ambiguous.
     edge_us: u64,
     syncs: Vec<&'a Synced>,
     forgot: Vec<Forgot>,
     admitted: Vec<Hit>,
-    /// When the store was first told of each.
+    /// Time of the first push of each hit.
     synced_us: Vec<u64>,
 }
 
-/// What a store has forgotten: what was written from a moment to another, until it was told again
-/// by those who are still there.
+/// Data loss: writes between two times are lost until the surviving nodes re-push them.
 struct Forgot {
     since_us: u64,
     at_us: u64,
@@ -36,10 +34,10 @@ struct Forgot {
     gone: Vec<u64>,
 }
 
-/// What was heard is believed for so long at least.
+/// Minimum time for which pulled counts are fresh.
 const GOOD_MIN_MS: u64 = 50;
 
-/// What is wrong, if anything is.
+/// The first violation, if any.
 pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<String> {
     let (count, per_us, slides) = match limit {
         LimitPlan::Window { count, per_ms } => (count, per_ms * 1_000, false),
@@ -69,12 +67,12 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         synced_us: Vec::new(),
     };
     window.synced_us = window.admitted.iter().map(|hit| window.first_synced(hit)).collect();
-    // A node that cannot ask and admits its share knows nothing of others.
+    // A partitioned node that admits its share does not know its peers' counts.
     if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
         return None;
     }
     let apart_us = sync_ms.max(GOOD_MIN_MS) * 1_000 + window.edge_us + 2_000;
-    // Told twice in an interval, and believed for one, by calls that take so long at most.
+    // Counts are pushed twice per interval and fresh for one, plus the maximum time of the calls.
     let calls_us = (4 * case.scenario.trouble.conditions.delay_ms + 6) * 1_000;
     let bound_us = case
         .scenario
@@ -90,10 +88,10 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
 }
 
 impl Window<'_> {
-    /// Whether a hit does not fit with what its node knew.
+    /// Whether a hit does not fit the counts known to its node.
     fn is_too_many(&self, index: usize, hit: &Hit) -> Option<String> {
         let window = self.of(hit)?;
-        // What arrives in the same millisecond may be read after it.
+        // A response in the same millisecond may be processed after the decision.
         let received = self.received(hit, hit.requested_us - 1_000).map_or(0, |sync| sync.done_us);
         let knew = |at: usize, other: &Hit| {
             let is_synced = self.synced_us[at] <= received;
@@ -101,7 +99,7 @@ impl Window<'_> {
                 || is_synced
                     && (self.forgot.is_empty() || self.was_synced(other, received, hit.answered_us))
         };
-        // What was answered before the last window but one does not matter.
+        // Hits before the previous window do not matter.
         let from = hit.answered_us.saturating_sub(2 * self.per_us + self.edge_us);
         let recent = self.admitted.partition_point(|other| other.answered_us < from);
         let sum = |window: u64| -> u64 {
@@ -123,13 +121,13 @@ impl Window<'_> {
         })
     }
 
-    /// Whether a hit passed although its node had not heard anything for long.
+    /// Whether a hit passed on stale counts.
     fn is_too_late(&self, hit: &Hit, apart_us: u64) -> Option<String> {
         let begin = hit.answered_us / self.per_us * self.per_us;
         if hit.answered_us < begin + apart_us {
             return None;
         }
-        // If it had to ask first, it knows that.
+        // A pull before the decision is included.
         let received = self.received(hit, hit.answered_us).map_or(0, |sync| sync.done_us);
         (received + apart_us < hit.answered_us).then(|| {
             let at = hit.answered_us;
@@ -137,8 +135,8 @@ impl Window<'_> {
         })
     }
 
-    /// Whether a hit does not fit with what others admitted longer ago than an interval and a half
-    /// and the time of a call: what is promised.
+    /// Whether a hit does not fit the peers' hits older than one and a half intervals plus the time
+    /// of a call: the documented bound.
     fn is_beyond(&self, index: usize, hit: &Hit, bound_us: u64) -> Option<String> {
         let window = self.of(hit).filter(|_| !self.slides)?;
         let counts = |other: &&Hit| {
@@ -152,27 +150,27 @@ impl Window<'_> {
         })
     }
 
-    /// In which window a hit was for certain.
+    /// The window of a hit, unless ambiguous.
     fn of(&self, hit: &Hit) -> Option<u64> {
         let (from, to) = (hit.requested_us - self.edge_us, hit.answered_us + self.edge_us);
         (from / self.per_us == to / self.per_us).then_some(to / self.per_us)
     }
 
-    /// The last call that the hit's node had heard the answer of at a moment.
+    /// The last sync call whose response the hit's node had received by a time.
     fn received(&self, hit: &Hit, by_us: u64) -> Option<&Synced> {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
         let received = its.filter(|sync| sync.received_us.is_some_and(|at| at <= by_us));
         received.max_by_key(|sync| sync.done_us).copied()
     }
 
-    /// When the store was first told of a hit.
+    /// Time of the first push of a hit.
     fn first_synced(&self, hit: &Hit) -> u64 {
         let its = self.syncs.iter().filter(|sync| sync.process == hit.process);
         let synced = its.filter(|sync| sync.sent_us >= hit.answered_us).map(|sync| sync.done_us);
         synced.min().unwrap_or(u64::MAX)
     }
 
-    /// Whether the store had been told of a hit at a moment, and had not forgotten it by another.
+    /// Whether a hit had been pushed by one time and not lost by another.
     fn was_synced(&self, hit: &Hit, by_us: u64, now_us: u64) -> bool {
         self.syncs.iter().any(|sync| {
             sync.process == hit.process
@@ -184,8 +182,7 @@ impl Window<'_> {
 }
 
 impl Forgot {
-    /// Whether a call that was carried out was forgotten by a moment, and was not yet told again
-    /// when it was last asked.
+    /// Whether a sync call was lost by `now_us`, and not re-pushed by `by_us`.
     fn has(&self, sync: &Synced, by_us: u64, now_us: u64) -> bool {
         let was_lost = (self.since_us..self.at_us).contains(&sync.done_us) && self.at_us <= now_us;
         was_lost && (by_us < self.synced_us || self.gone.contains(&sync.process))

@@ -1,8 +1,8 @@
 //! Judges a history.
 //!
-//! A hit is decided at an unknown moment between request and answer. A limit was kept if some
-//! choice of moments keeps it: each judge looks for an interval or window that *certainly* holds
-//! too many hits.
+//! A hit is decided at an unknown time between request and answer. A limit was kept if some choice
+//! of times keeps it: each judge searches for an interval or window that *certainly* holds too many
+//! hits.
 //!
 //! | module | property |
 //! |---|---|
@@ -27,7 +27,7 @@ use allowance::Allowance;
 pub struct Violation {
     /// Rule and identity, or the store.
     pub subject: String,
-    /// What happened.
+    /// Description of the violation.
     pub description: String,
 }
 
@@ -70,7 +70,7 @@ impl Case<'_> {
     fn judge(&self) -> Vec<String> {
         let mut found = Vec::new();
         for limit in &self.plan.limits {
-            // While rules change, either holds.
+            // While rules change, either limit applies.
             let max = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
             let limit = limit.times(max.max(1_000));
             found.extend(self.over(limit));
@@ -99,7 +99,7 @@ impl Case<'_> {
         }
     }
 
-    /// What may go, in the order of the answers.
+    /// Admitted hits, in the order of the answers.
     fn admitted(&self) -> Vec<Hit> {
         self.hits.iter().filter(|hit| hit.allowed).copied().collect()
     }

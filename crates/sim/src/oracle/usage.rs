@@ -1,7 +1,7 @@
-//! Never much less than there is; nobody locked out; nodes with the same demand have about the
-//! same.
+//! Utilization: nearly all of the quota is used, no identity starves, and nodes with equal demand
+//! have about equal shares.
 //!
-//! What there is, is said by the same rules on one node with its own memory.
+//! The reference is the same rules on one node with a memory store.
 
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
@@ -11,24 +11,23 @@ use super::Case;
 use crate::scenario::{LevelPlan, LimitPlan, Pattern};
 use crate::world::Hit;
 
-/// What of it must pass at least, in hundredths, and how many hits may be missing beside.
+/// Minimum share of the reference that must pass, in percent, and a tolerance in hits.
 const fn floor(level: LevelPlan) -> (u64, u64) {
     match level {
-        // A bucket that holds hardly more than one hit is full now and then while the hit is on its
-        // way.
+        // A bucket of hardly more than one hit overflows at times while the hit is in transit.
         LevelPlan::Strict => (90, 3),
-        // What is held when the demand or the window ends passes for nobody.
+        // Quota leased when the demand or the window ends is not used.
         LevelPlan::Hot | LevelPlan::Leased => (75, 20),
-        // What passed above a window counts in the next one, where that slides.
+        // The excess of a sliding window counts in the next one.
         LevelPlan::Eventual { .. } => (75, 20),
     }
 }
 
-/// How much of an even share each node has at least, in hundredths, if enough passed to tell.
+/// Minimum part of an even share per node, in percent, if enough hits passed.
 const EVEN_SHARE: u64 = 40;
 const ENOUGH: u64 = 60;
 
-/// What is wrong with how much passed.
+/// Violations of utilization and fairness.
 pub(super) fn judge(case: &Case<'_>) -> Vec<String> {
     if case.scenario.trouble.reloads() {
         return Vec::new();
@@ -45,8 +44,8 @@ pub(super) fn judge(case: &Case<'_>) -> Vec<String> {
     found
 }
 
-/// What was charged and did not pass is missing in a bucket until it is full again, and one that is
-/// always wanted never is.
+/// Quota charged for hits that did not pass is missing until the bucket is full, which under
+/// constant demand never happens.
 fn lost_for_good(case: &Case<'_>) -> u64 {
     let each = case.plan.limits.iter().map(|limit| match *limit {
         LimitPlan::Bucket { burst, .. } => burst,
@@ -55,7 +54,7 @@ fn lost_for_good(case: &Case<'_>) -> u64 {
     each.max().unwrap_or(0)
 }
 
-/// Of what is asked from a moment on.
+/// Checks hits requested from a time on.
 fn too_little(case: &Case<'_>, from_us: u64, (hundredths, missing): (u64, u64)) -> Option<String> {
     let later = case.hits.iter().filter(|hit| hit.requested_us >= from_us);
     let passed: u64 = later.filter(|hit| hit.allowed).map(|hit| hit.cost).sum();
@@ -66,12 +65,12 @@ fn too_little(case: &Case<'_>, from_us: u64, (hundredths, missing): (u64, u64)) 
         .then(|| format!("only {passed} of {might} passed that might, from {from_us} on"))
 }
 
-/// What passes if one node is asked for all of it, after what passed before.
+/// Hits that pass on a single node, after the previously admitted ones.
 fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
     let counts = |hit: &&Hit| hit.allowed || hit.requested_us >= from_us;
     let mut hits: Vec<Hit> = case.hits.iter().filter(counts).copied().collect();
-    // What passed before did so at the latest when it was answered: it may be of a later window
-    // than it was asked in.
+    // Previous hits count from their answers: they may belong to a later window than their
+    // requests.
     let at =
         |hit: &Hit| if hit.requested_us < from_us { hit.answered_us } else { hit.requested_us };
     hits.sort_by_key(at);
@@ -92,7 +91,7 @@ fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
     Some(passed)
 }
 
-/// Of nodes that are asked the same, at an even pace.
+/// Checks nodes with equal, steady demand.
 fn unfair(case: &Case<'_>) -> Option<String> {
     let first = case.hits.first()?;
     let streams = case.scenario.streams.iter();

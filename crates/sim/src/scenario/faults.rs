@@ -1,51 +1,51 @@
-//! What goes wrong, and when.
+//! Faults and their times.
 
 use crate::net::Conditions;
 use crate::rng::SimRng;
 
-/// Everything that goes wrong in a world.
+/// All faults of a world.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
-    /// How calls fare otherwise.
+    /// Network conditions without faults.
     pub conditions: Conditions,
-    /// What happens when, in milliseconds and in this order.
+    /// Faults by time in milliseconds.
     pub faults: Vec<(u64, Fault)>,
-    /// When all of it is over, in milliseconds.
+    /// End of all faults, in milliseconds.
     pub over_ms: u64,
 }
 
-/// Something that goes wrong, or right again.
+/// A fault or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Calls fare like this from now on.
+    /// The network conditions change.
     Conditions(Conditions),
-    /// A node has no way to the store.
+    /// A node is partitioned from the store.
     Cut(usize),
-    /// It has one again.
+    /// The partition of a node ends.
     Heal(usize),
-    /// The store does nothing for so many milliseconds.
+    /// The store stalls for this many milliseconds.
     Stall(u64),
-    /// The primary is lost, and with it what it did in the last milliseconds.
+    /// The primary is lost with its writes of the last milliseconds.
     FailOver(u64),
-    /// The store is gone with everything.
+    /// The store is lost with all data.
     LoseAll,
-    /// There is a primary again.
+    /// A primary is available again.
     Back,
-    /// A node finds the new primary.
+    /// A node connects to the new primary.
     Reconnect(usize),
-    /// A node dies.
+    /// A node crashes.
     Crash(usize),
-    /// A node ends in good order.
+    /// A node shuts down gracefully.
     Stop(usize),
-    /// Another process takes its place.
+    /// A new process replaces an ended node.
     Start(usize),
-    /// Somebody sets the clock of a node, by so many milliseconds.
+    /// The clock of a node is stepped by this many milliseconds.
     Step(usize, i64),
-    /// A node loads other rules.
+    /// A node reloads its rules.
     Reload(usize),
 }
 
-/// Calls are late, lost and doubled.
+/// Calls are delayed, lost and duplicated.
 const FOUL: Conditions =
     Conditions { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
 
@@ -68,13 +68,13 @@ impl FaultPlan {
         Self { conditions, faults, over_ms: if kinds == 0 { 0 } else { last } }
     }
 
-    /// Whether the store forgets something.
+    /// Whether the store loses data.
     #[must_use]
     pub fn forgets(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
     }
 
-    /// Whether a node loads other rules.
+    /// Whether a node reloads its rules.
     #[must_use]
     pub fn reloads(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Reload(_)))

@@ -1,5 +1,4 @@
-//! What happens in a world: rules, nodes, who asks when, and what goes wrong. All of it follows
-//! from a seed.
+//! Scenarios: rules, nodes, traffic and faults, all generated from a seed.
 
 mod faults;
 mod rules;
@@ -11,37 +10,36 @@ pub use traffic::{Arrival, Pattern, Stream};
 
 use crate::rng::SimRng;
 
-/// What happens in a world.
+/// A scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Where it comes from.
+    /// Its seed.
     pub seed: u64,
-    /// How long it is looked at, in milliseconds.
+    /// Duration in milliseconds.
     pub length_ms: u64,
-    /// When it begins, in microseconds of the epoch.
+    /// Start in microseconds of the epoch.
     pub start_us: u64,
-    /// The clocks of the nodes: how far they are off, and how many microseconds they gain in a
-    /// second.
+    /// Clocks of the nodes: offset in microseconds, and drift in microseconds per second.
     pub clocks: Vec<(i64, i64)>,
-    /// What is limited.
+    /// Rules.
     pub rules: Vec<RulePlan>,
-    /// What the limits are multiplied with when rules are loaded anew, in thousandths.
+    /// Factor of the limits after a reload, in thousandths.
     pub reloaded: u64,
-    /// Who asks.
+    /// Traffic.
     pub streams: Vec<Stream>,
-    /// What goes wrong.
+    /// Faults.
     pub trouble: FaultPlan,
-    /// How long a call may take, in milliseconds.
+    /// Call timeout in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// How long it is looked at when everything is well again, in milliseconds.
+/// Duration after full recovery, in milliseconds.
 const TAIL_MS: u64 = 1_000;
-/// After so many milliseconds what was late or doubled has arrived.
+/// Time after which all late and duplicated calls have arrived, in milliseconds.
 const LAST_WORD_MS: u64 = 1_500;
 
 impl Scenario {
-    /// What follows from a seed.
+    /// Generates the scenario of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed, "scenario");
@@ -52,7 +50,7 @@ impl Scenario {
         let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut rng)).collect();
         let streams = traffic::streams(&mut rng, &rules, nodes);
         let trouble = FaultPlan::new(&mut rng, nodes, length_ms);
-        // Long enough to see that everything is well again.
+        // Long enough to observe the recovery.
         let length_ms = match trouble.faults.is_empty() {
             true => length_ms,
             false => length_ms.max(well_ms(&rules, &trouble) + TAIL_MS),
@@ -70,7 +68,7 @@ impl Scenario {
         }
     }
 
-    /// The rules as a file; those that are loaded later have other numbers.
+    /// The rules as YAML, before or after the reload.
     #[must_use]
     pub fn yaml(&self, is_later: bool) -> String {
         let times = if is_later { self.reloaded } else { 1_000 };
@@ -78,13 +76,13 @@ impl Scenario {
         format!("domain: sim\ndescriptors:\n{}", each.collect::<String>())
     }
 
-    /// When everything is as if nothing had gone wrong, in milliseconds.
+    /// Time of full recovery, in milliseconds.
     #[must_use]
     pub fn well_ms(&self) -> u64 {
         well_ms(&self.rules, &self.trouble)
     }
 
-    /// Whether nothing goes wrong.
+    /// Whether there are no faults.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.trouble.faults.is_empty()

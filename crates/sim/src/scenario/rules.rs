@@ -1,68 +1,68 @@
-//! What is limited, and how.
+//! Generated rules.
 
 use crate::rng::SimRng;
 
-/// A rule of a world.
+/// A generated rule.
 #[derive(Debug, Clone)]
 pub struct RulePlan {
-    /// All of them hold.
+    /// Limits; all of them apply.
     pub limits: Vec<LimitPlan>,
-    /// How nodes share it.
+    /// Consistency level.
     pub level: LevelPlan,
-    /// What holds while the store does not answer.
+    /// Store failure policy.
     pub policy: Policy,
-    /// How many identities ask.
+    /// Number of identities.
     pub identities: usize,
 }
 
-/// A limit, with numbers for a judge.
+/// A limit with the numbers for the oracle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitPlan {
-    /// So many a second come back, up to so many.
+    /// Token bucket.
     Bucket {
-        /// That come back a second.
+        /// Refill per second.
         rate: u64,
-        /// The most.
+        /// Capacity.
         burst: u64,
     },
-    /// So many in each window of the store's clock.
+    /// Fixed window of the store's clock.
     Window {
-        /// That pass.
+        /// Maximum per window.
         count: u64,
-        /// How long a window is, in milliseconds.
+        /// Window length in milliseconds.
         per_ms: u64,
     },
-    /// So many in a window and what is weighed in of the one before.
+    /// Sliding window with a weighted previous window.
     Sliding {
-        /// That pass.
+        /// Maximum per window.
         count: u64,
-        /// How long a window is, in milliseconds.
+        /// Window length in milliseconds.
         per_ms: u64,
     },
 }
 
-/// How nodes share a rule.
+/// Consistency level of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LevelPlan {
-    /// Every hit asks the store.
+    /// Every hit is decided by the store.
     Strict,
-    /// The same, but keys that are hit often may be leased.
+    /// As strict, but hot keys may be leased.
     Hot,
-    /// Nodes buy ahead.
+    /// Nodes lease quota in advance.
     Leased,
-    /// Nodes tell each other afterwards.
+    /// Nodes synchronize counts afterwards.
     Eventual {
-        /// How often, in milliseconds.
+        /// Sync interval in milliseconds.
         sync_ms: u64,
     },
 }
 
-/// What holds while the store does not answer.
+/// Store failure policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing passes.
+    /// All hits are denied.
     Deny,
-    /// A node's share.
+    /// Nodes admit their local share.
     Local,
 }
 
@@ -82,7 +82,7 @@ impl RulePlan {
         match (rng.within(0, 9), level) {
             (0..=3, LevelPlan::Strict | LevelPlan::Hot | LevelPlan::Leased) => {
                 let rate = per_second(rng).max(10);
-                // Now and then hardly more than one hit costs.
+                // Sometimes hardly more than the cost of one hit.
                 let max = if rng.permille(250) { 6 } else { rate.max(30) };
                 let burst = rng.within(3, max);
                 limits.push(LimitPlan::Bucket { rate, burst });
@@ -104,14 +104,14 @@ impl RulePlan {
         Self { limits, level, policy, identities: rng.choose(&[1, 1, 2]) }
     }
 
-    /// What about passes in a second.
+    /// Approximate throughput per second.
     #[must_use]
     pub fn per_second(&self) -> u64 {
         self.limits.iter().map(LimitPlan::per_second).min().unwrap_or(1)
     }
 
-    /// After so many milliseconds nothing counts any more of what went wrong: two windows, in which
-    /// a debt is paid.
+    /// Time in milliseconds after which a fault has no effect: two windows, in which a debt is
+    /// paid.
     #[must_use]
     pub fn forgives_ms(&self) -> u64 {
         let each = self.limits.iter().map(|limit| match *limit {
@@ -142,13 +142,13 @@ impl RulePlan {
     }
 }
 
-/// Mostly few, so that each counts; sometimes enough to be bought ahead.
+/// Mostly small, so that each hit matters; sometimes large enough for leases.
 fn per_second(rng: &mut SimRng) -> u64 {
     if rng.permille(700) { rng.within(5, 80) } else { rng.within(80, 250) }
 }
 
 impl LimitPlan {
-    /// The same with other numbers, in thousandths; at least one passes.
+    /// The limit scaled by thousandths, at least 1.
     #[must_use]
     pub fn times(self, thousandths: u64) -> Self {
         let times = |number: u64| (number * thousandths / 1_000).max(1);
@@ -159,7 +159,7 @@ impl LimitPlan {
         }
     }
 
-    /// The most that passes at once.
+    /// Maximum burst.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         match *self {

@@ -1,56 +1,56 @@
-//! Who asks, how often, and at which node.
+//! Traffic: rate, pattern and node of each stream of hits.
 
 use super::rules::{LevelPlan, RulePlan};
 use crate::rng::SimRng;
 
-/// What one node is asked for one identity.
+/// Hits of one identity on one node.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Which node.
+    /// Node.
     pub node: usize,
-    /// Of which rule.
+    /// Rule.
     pub rule: usize,
-    /// Of which identity.
+    /// Identity.
     pub identity: usize,
-    /// What each weighs.
+    /// Cost of a hit.
     pub cost: u64,
-    /// When.
+    /// Arrival pattern.
     pub pattern: Pattern,
 }
 
-/// When somebody asks.
+/// Arrival pattern of hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// So many a second, more or less evenly.
+    /// Roughly even, at this many per second.
     Steady(u64),
-    /// So many at once, and again after so many milliseconds.
+    /// Bursts of this many, at an interval in milliseconds.
     Bursts(u64, u64),
-    /// So many a second for so long, then nothing for so long, in milliseconds.
+    /// This many per second, on and off for these times in milliseconds.
     Phases(u64, u64, u64),
 }
 
 /// One hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Arrival {
-    /// When, in milliseconds.
+    /// Time in milliseconds.
     pub at_ms: u64,
-    /// Which node is asked.
+    /// Node.
     pub node: usize,
-    /// Of which rule.
+    /// Rule.
     pub rule: usize,
-    /// For which identity.
+    /// Identity.
     pub identity: usize,
-    /// What it weighs.
+    /// Cost.
     pub cost: u64,
 }
 
-/// The traffic of a world.
+/// Generates the traffic of a world.
 pub(super) fn streams(rng: &mut SimRng, rules: &[RulePlan], nodes: usize) -> Vec<Stream> {
     let mut streams = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         for identity in 0..rule.identities {
             let tenths = match rule.level {
-                // Often enough to be hot.
+                // Frequent enough to be hot.
                 LevelPlan::Hot => {
                     rng.choose(&[20, 2_500 / rule.per_second(), 5_000 / rule.per_second()])
                 }
@@ -67,7 +67,7 @@ pub(super) fn streams(rng: &mut SimRng, rules: &[RulePlan], nodes: usize) -> Vec
                 let even = (wanted / nodes as u64).max(1);
                 let rate = match (is_even, node) {
                     (true, _) => even,
-                    // One node has nearly all of it.
+                    // One node has nearly all of the demand.
                     (false, 0) => (wanted * 9 / 10).max(1),
                     (false, _) => (wanted / 10 / nodes as u64).max(1),
                 };
@@ -88,7 +88,7 @@ pub(super) fn streams(rng: &mut SimRng, rules: &[RulePlan], nodes: usize) -> Vec
 }
 
 impl Stream {
-    /// All its hits.
+    /// All hits of the stream.
     #[must_use]
     pub fn arrivals(&self, rng: &mut SimRng, length_ms: u64) -> Vec<Arrival> {
         let Self { node, rule, identity, cost, pattern } = *self;

@@ -1,19 +1,19 @@
-//! Commands of Redis, as far as scripts use them. One that is not here is an error that says so.
+//! The Redis commands that scripts use. Others return an error.
 
 use super::keyspace::{Item, Keyspace, score_text};
 
-/// What a command answers.
+/// Reply of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
-    /// Nothing.
+    /// Null.
     Nil,
     /// `OK`.
     Okay,
     /// A number.
     Int(i64),
-    /// A text.
+    /// A bulk string.
     Bulk(Vec<u8>),
-    /// Several.
+    /// An array.
     Array(Vec<Self>),
 }
 
@@ -21,10 +21,10 @@ type CommandResult = Result<Reply, String>;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Carries out a command.
+/// Executes a command.
 ///
 /// # Errors
-/// With Redis' words where it is wrong, with ours where it is not known here.
+/// Redis' error message, or that of an unsupported command.
 pub(super) fn run(keys: &mut Keyspace, words: &[Vec<u8>]) -> CommandResult {
     let (name, args) = words.split_first().ok_or("ERR no command")?;
     let name = String::from_utf8_lossy(name).to_ascii_uppercase();

@@ -1,18 +1,18 @@
-//! Keys and what lies under them, each until its time has come.
+//! Keys, their values and expirations.
 //!
-//! What a write replaced is kept for a while: a primary that is lost takes its newest writes with
-//! it, and they are taken back here.
+//! Replaced values are kept for a while: a lost primary loses its newest writes, which are rolled
+//! back here.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// What lies under a key.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Item {
-    /// A text.
+    /// A string.
     Text(Vec<u8>),
     /// Members with scores, in the order of both.
     Sorted(Vec<(f64, Vec<u8>)>),
-    /// Fields in the order in which they came.
+    /// A hash; fields in insertion order.
     Hash(Vec<(Vec<u8>, Vec<u8>)>),
 }
 
@@ -22,16 +22,16 @@ struct Slot {
     until_ms: Option<u64>,
 }
 
-/// All keys, at a time.
+/// All keys at a point in time.
 #[derive(Debug, Default)]
 pub(super) struct Keyspace {
     slots: BTreeMap<Vec<u8>, Slot>,
     now_us: u64,
-    /// What was before each of the newest writes, and when they were.
+    /// Undo log of the newest writes, with their times.
     before: VecDeque<(u64, Vec<u8>, Option<Slot>)>,
 }
 
-/// How long it is known what a write has replaced.
+/// Retention of the undo log.
 const UNDO_US: u64 = 2_000_000;
 
 impl Keyspace {
@@ -41,7 +41,7 @@ impl Keyspace {
         self.now_us
     }
 
-    /// It is so late now. What was replaced long ago is forgotten.
+    /// Advances the time and trims the undo log.
     pub(super) fn set_now(&mut self, now_us: u64) {
         self.now_us = now_us;
         let is_old = |at: u64| at.saturating_add(UNDO_US) < now_us;
@@ -50,32 +50,32 @@ impl Keyspace {
         }
     }
 
-    /// What lies there, if its time has not come.
+    /// The value, unless expired.
     #[must_use]
     pub(super) fn get(&self, key: &[u8]) -> Option<&Item> {
         self.slot(key).map(|slot| &slot.item)
     }
 
-    /// How long it will lie there, in milliseconds, if it has an end.
+    /// Remaining time to live in milliseconds, if any.
     #[must_use]
     pub(super) fn left_ms(&self, key: &[u8]) -> Option<u64> {
         self.slot(key)?.until_ms.map(|until| until.saturating_sub(self.now_us / 1_000))
     }
 
-    /// Puts something there without an end.
+    /// Sets a value without expiration.
     pub(super) fn put(&mut self, key: &[u8], item: Item) {
         self.remember(key);
         self.slots.insert(key.to_vec(), Slot { item, until_ms: None });
     }
 
-    /// Changes what lies there; its end stays.
+    /// Updates a value; its expiration stays.
     pub(super) fn change(&mut self, key: &[u8], item: Item) {
         let until_ms = self.slot(key).and_then(|slot| slot.until_ms);
         self.remember(key);
         self.slots.insert(key.to_vec(), Slot { item, until_ms });
     }
 
-    /// It ends in so many milliseconds. Whether there is something.
+    /// Sets the expiration in milliseconds. Returns whether the key exists.
     pub(super) fn expire(&mut self, key: &[u8], ms: u64) -> bool {
         if self.slot(key).is_none() {
             return false;
@@ -88,7 +88,7 @@ impl Keyspace {
         true
     }
 
-    /// Whether there was something, which is gone now.
+    /// Deletes a key. Returns whether it existed.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let was = self.slot(key).is_some();
         self.remember(key);
@@ -96,13 +96,13 @@ impl Keyspace {
         was
     }
 
-    /// Everything is gone.
+    /// Deletes all keys.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.before.clear();
     }
 
-    /// Takes back every write since then.
+    /// Rolls back all writes since a time.
     pub(super) fn roll_back(&mut self, since_us: u64) {
         while let Some((at, key, slot)) = self.before.pop_back() {
             if at < since_us {
@@ -116,7 +116,7 @@ impl Keyspace {
         }
     }
 
-    /// Everything that lies there, as text, in the order of the keys.
+    /// All values as text, ordered by key.
     #[must_use]
     pub(super) fn text(&self) -> Vec<String> {
         let live = self.slots.iter().filter(|(_, slot)| self.is_live(slot));
@@ -138,7 +138,7 @@ impl Keyspace {
 }
 
 impl Item {
-    /// As text, for people and for comparison.
+    /// As text, for display and comparison.
     #[must_use]
     pub(super) fn text(&self) -> String {
         let pairs = |pairs: Vec<(String, String)>| {
@@ -160,7 +160,7 @@ impl Item {
     }
 }
 
-/// A score as Redis writes it: whole numbers without a point.
+/// A score in Redis' format: whole numbers without a point.
 #[must_use]
 pub(super) fn score_text(score: f64) -> String {
     format!("{score}")

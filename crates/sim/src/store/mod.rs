@@ -1,6 +1,6 @@
 //! A Redis in memory that runs production scripts.
 //!
-//! It has no network and no clock of its own: whoever calls says how late it is.
+//! It has neither network nor clock: the caller passes the time.
 
 mod commands;
 mod keyspace;
@@ -23,7 +23,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// One that is empty.
+    /// An empty store.
     ///
     /// # Errors
     /// When Lua cannot be set up.
@@ -36,7 +36,7 @@ impl Store {
     /// Runs a script at this time, in microseconds of the epoch.
     ///
     /// # Errors
-    /// With what is wrong with it.
+    /// The error message of the script.
     pub fn run(
         &mut self,
         script: &'static str,
@@ -48,18 +48,18 @@ impl Store {
         self.scripts.run(script, keys, args).map_err(|error| error.to_string())
     }
 
-    /// What lies in it.
+    /// The keyspace.
     #[must_use]
     pub fn text(&self) -> Vec<String> {
         self.keys.lock().text()
     }
 
-    /// A primary is lost, and its replica has nothing of what was written since then.
+    /// Loses a primary whose replica lacks all writes since a time.
     pub fn roll_back(&mut self, since_us: u64) {
         self.keys.lock().roll_back(since_us);
     }
 
-    /// It is started anew, without anything.
+    /// Restarts without data.
     pub fn clear(&mut self) {
         self.keys.lock().clear();
     }

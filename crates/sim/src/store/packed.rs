@@ -1,19 +1,19 @@
-//! `struct.unpack` of Redis' Lua, as far as scripts use it: little endian, unsigned numbers (`B`,
-//! `I<n>`) and texts (`c<n>`).
+//! `struct.unpack` of Redis' Lua, as far as scripts use it: little endian, unsigned integers (`B`,
+//! `I<n>`) and strings (`c<n>`).
 
-/// What was packed.
+/// An unpacked value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Unpacked {
-    /// A number, as a script has them.
+    /// A number, as in Lua.
     Number(f64),
-    /// A text.
+    /// A string.
     Text(Vec<u8>),
 }
 
-/// Everything that a format names, from a place on that is counted from 1; and the place behind it.
+/// Unpacks the values of a format from a 1-based position; returns the position after them too.
 ///
 /// # Errors
-/// For a format that is not known here, and for bytes that are too few.
+/// For an unsupported format or too few bytes.
 pub(super) fn unpack(
     format: &[u8],
     bytes: &[u8],

@@ -1,5 +1,5 @@
-//! Production scripts in a Lua 5.1 as Redis has it: no globals but those that it gives, numbers cut
-//! to whole ones, tables up to their first hole.
+//! Production scripts in Lua 5.1 as in Redis: no other globals than Redis', numbers truncated to
+//! integers, tables up to their first hole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::packed::{Unpacked, unpack};
 #[derive(Debug)]
 pub(super) struct Scripts {
     lua: Lua,
-    /// By where their texts lie: each is compiled once.
+    /// Compiled scripts, by the address of their source.
     compiled: HashMap<usize, Function>,
 }
 
-/// A variable that is not there, or must not be made, is a mistake in Redis too.
+/// Access to undefined globals and creation of globals are errors in Redis too.
 const CLOSED: &str = "
 setmetatable(_G, {
   __index = function(_, name) error('Script attempted to access nonexistent global variable ' .. tostring(name)) end,
@@ -31,7 +31,7 @@ setmetatable(_G, {
 ";
 
 impl Scripts {
-    /// Scripts that work on these keys.
+    /// A runtime for scripts on this keyspace.
     ///
     /// # Errors
     /// When Lua cannot be set up.
@@ -69,10 +69,10 @@ impl Scripts {
         Ok(Self { lua, compiled: HashMap::new() })
     }
 
-    /// Runs a script; what it returns, as Redis would answer it.
+    /// Runs a script and returns its result as a Redis reply.
     ///
     /// # Errors
-    /// With Lua's words.
+    /// Lua's error message.
     pub(super) fn run(
         &mut self,
         script: &'static str,
@@ -114,7 +114,7 @@ fn word(value: &LuaValue) -> Result<Vec<u8>, String> {
     }
 }
 
-/// As `%.17g`: Redis writes numbers of scripts so that nothing is lost.
+/// As `%.17g`: Redis formats numbers of scripts without loss.
 fn number_text(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e17 {
         format!("{number:.0}")
