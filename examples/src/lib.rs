@@ -1,5 +1,4 @@
-//! What the examples share, so that each can keep to its idea: where to serve, and a client to try
-//! it with.
+//! Common parts of the examples: the listening socket and a client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,12 +6,12 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A socket for a server, and whether the example was told to stay: `--serve 127.0.0.1:8080`.
+/// A socket for a server, and whether the example keeps running: `--serve 127.0.0.1:8080`.
 ///
-/// Untold, any free port of this machine does: the example calls itself and ends.
+/// By default it uses a free local port, calls itself and ends.
 ///
 /// # Errors
-/// When the address is none, or taken.
+/// When the address is invalid or in use.
 pub async fn listen() -> io::Result<(TcpListener, Stay)> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
@@ -26,29 +25,29 @@ pub async fn listen() -> io::Result<(TcpListener, Stay)> {
     }
 }
 
-/// Whether a server stays, for clients of somebody else.
+/// Whether a server keeps running for other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
     /// It does.
     Yes,
-    /// It ends when it has shown what it does.
+    /// It ends after its demonstration.
     No,
 }
 
-/// What a server answered.
+/// Response of a server.
 #[derive(Debug)]
 pub struct Reply {
-    /// The status, such as 200.
+    /// Status code, such as 200.
     pub status: u16,
     head: String,
-    /// The text after the headers.
+    /// The body.
     pub body: String,
 }
 
-/// The smallest client there is: one GET, one connection.
+/// A minimal client: one GET per connection.
 ///
 /// # Errors
-/// When the server cannot be reached, or does not speak HTTP.
+/// When the server cannot be reached or does not speak HTTP.
 pub async fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Reply> {
     let mut request = format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n");
     for (name, value) in headers {
@@ -68,7 +67,7 @@ pub async fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io
 }
 
 impl Reply {
-    /// The value of a header; a dash if there is none.
+    /// The value of a header; a dash if absent.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         let headers = self.head.lines().filter_map(|line| line.split_once(": "));

@@ -1,4 +1,4 @@
-//! Runs every example and looks at what it prints.
+//! Runs every example and verifies its output.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
@@ -10,10 +10,10 @@ use std::time::Duration;
 use sluicegate_server::server::Server;
 use sluicegate_server::settings::{Settings, Vars};
 
-/// No example takes a second; a machine that is busy may take longer.
+/// Examples take less than a second; a busy machine may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An example that runs, and its lines as they come. Ends with this value.
+/// A running example and its output lines. Dropping it ends the process.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -49,7 +49,7 @@ impl Drop for Running {
     }
 }
 
-/// All lines of an example that ends well.
+/// All lines of an example that exits successfully.
 fn output(program: &str) -> Vec<String> {
     let mut running = Running::start(program, &[]);
     let lines = std::iter::from_fn(|| running.line()).collect();
@@ -196,7 +196,7 @@ fn client() {
     assert_eq!(output(env!("CARGO_BIN_EXE_client")), expected);
 }
 
-/// The program of the guide, with a service as the guide has it.
+/// The program of the guide, with the service of the guide.
 #[tokio::test(flavor = "multi_thread")]
 async fn ask_service() {
     let (root, guide) =

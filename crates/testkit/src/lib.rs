@@ -1,5 +1,4 @@
-//! Real servers for tests: Redis alone, under Sentinels and as a Cluster, on free ports of this
-//! machine.
+//! Real servers for tests: Redis standalone, with Sentinel and as a Cluster, on free local ports.
 //!
 //! ```
 //! use sluicegate_testkit::redis::Single;
@@ -9,13 +8,12 @@
 //! println!("{}", server.url()); // redis://127.0.0.1:14821
 //! ```
 //!
-//! A server ends with its value, and with the process that started it, however that one ends: a
-//! shell stands between the two, and reads a pipe that only the test holds open. Each lives in a
-//! folder of its own, with its configuration and what it said; the folder goes with it.
+//! A server ends with its value, and with the process that started it: a shell between the two
+//! reads a pipe that only the test holds open. Each server has its own folder with its
+//! configuration and log, which is removed with it.
 //!
-//! There is no async runtime here and nothing of the product: whatever is wrong with the product
-//! cannot hide here. What goes wrong with a server is a panic that shows what the server said: this
-//! crate is for tests only.
+//! The crate has no async runtime and does not depend on the product, so that product bugs cannot
+//! hide here. Server failures panic with the server's log: this crate is for tests only.
 
 pub mod proxy;
 pub mod redis;

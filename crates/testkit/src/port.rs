@@ -1,23 +1,22 @@
-//! Ports that nobody else takes, also while the server on them is down.
+//! Ports that stay reserved while their server is down.
 //!
-//! A port that was free a moment ago may be taken by a connection that somebody opens, or by the
-//! next test. So ports are below those that the kernel gives to connections, and each is reserved
-//! by a name that only one process of the machine can hold at a time, and that goes with the
-//! process.
+//! An outgoing connection or another test may take a port that was free a moment ago. Ports are
+//! therefore below the kernel's ephemeral range, and each is reserved by a name that only one
+//! process of the machine can hold and that is released with the process.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where Linux begins with the ports of connections: 32768.
+/// Start of Linux' ephemeral port range: 32768.
 const FIRST: u16 = 11_000;
 const COUNT: u32 = 11_000;
-/// A node of a Cluster talks to the others on a port this much higher.
+/// Offset of the Cluster bus port.
 pub(crate) const BUS: u16 = 10_000;
 const _: () = assert!(FIRST as u32 + COUNT + BUS as u32 <= 32_768);
 
-/// A port, ours until this is dropped.
+/// A port, reserved until dropped.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -25,10 +24,10 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// A port that is free, as is the one for the bus of a Cluster.
+    /// A free port whose Cluster bus port is free too.
     pub(crate) fn free() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Processes begin at places far from each other.
+        // Processes start their search at distant ports.
         let begin = std::process::id().wrapping_mul(7_919);
         for _ in 0..COUNT {
             let next = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
@@ -44,7 +43,7 @@ impl Port {
         panic!("no port is free from {FIRST} on");
     }
 
-    /// This very port.
+    /// Reserves this port.
     pub(crate) fn exactly(number: u16) -> Self {
         Self::reserved(number).unwrap_or_else(|| panic!("port {number} is another test's"))
     }

@@ -1,8 +1,8 @@
-//! A server that never outlives who started it.
+//! A server process that never outlives its parent.
 //!
-//! Between the test and the server stands a shell that reads commands from a pipe. The test holds
-//! the other end; when the test is gone, for whatever reason, the pipe ends, and the shell kills
-//! the server and removes its folder. It also sends signals, which the standard library cannot.
+//! A shell between test and server reads commands from a pipe. The test holds the other end; when
+//! the test ends for any reason, the pipe closes, and the shell kills the server and removes its
+//! folder. The shell also sends signals, which the standard library cannot.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::wait;
 
-/// `KILL` waits for the end, so that port and files are free afterwards. Signals that a terminal
-/// sends to everybody are the test's business: the shell stays until the pipe ends.
+/// `KILL` waits for the exit, so that port and files are free afterwards. The shell ignores
+/// terminal signals and runs until the pipe closes.
 const SHELL: &str = r#"
 trap '' INT TERM HUP
 folder=$1
@@ -44,8 +44,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program. What it says goes to the file `log` in the folder, which is this process'
-    /// from now on.
+    /// Starts a program in the folder, which this process owns from now on. Its output goes to the
+    /// file `log`.
     pub(crate) fn start(folder: &Path, program: &Path, args: &[&str]) -> Self {
         let mut shell = Command::new("sh")
             .args(["-c", SHELL, "sh"])
@@ -72,7 +72,7 @@ impl Process {
         self.pid
     }
 
-    /// Ended, whether it was killed or could not go on.
+    /// Whether the server was killed or has exited.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state(), None | Some('Z'))
     }
@@ -81,13 +81,13 @@ impl Process {
         self.state() == Some('T')
     }
 
-    /// Ends it as a crash would; it is gone when this returns.
+    /// Kills the server (SIGKILL) and waits for its exit.
     pub(crate) fn kill(&mut self) {
         self.send("KILL");
         self.answer();
     }
 
-    /// Stops it as a machine that hangs would: connections stay, nobody answers.
+    /// Suspends the server as a hanging machine would: connections stay open without responses.
     pub(crate) fn pause(&mut self) {
         self.send("STOP");
         self.answer();
@@ -100,24 +100,24 @@ impl Process {
         wait::until("the server goes on", || (!self.is_paused()).then_some(()));
     }
 
-    /// Ends it, and leaves the folder to somebody else.
+    /// Kills the server and leaves the folder to the caller.
     pub(crate) fn leave(mut self) {
         self.send("leave");
         let _ = self.shell.wait();
     }
 
-    /// What the server said.
+    /// The server's log.
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Processor time in user space and kernel since the start.
+    /// CPU time in user space and kernel since the start.
     pub(crate) fn cpu_micros(&self) -> u64 {
-        // Ticks are hundredths of a second on every Linux, whatever its kernel counts in.
+        // `USER_HZ` is 100 on every Linux.
         const MICROS_PER_TICK: u64 = 10_000;
         let stat = self.stat().unwrap_or_default();
-        // `utime` and `stime` are fields 14 and 15 of proc(5); the first here is the third.
+        // `utime` and `stime` are fields 14 and 15 of proc(5); the first field here is the third.
         let ticks = stat.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
         ticks.sum::<u64>() * MICROS_PER_TICK
     }
@@ -126,8 +126,7 @@ impl Process {
         self.stat()?.chars().next()
     }
 
-    /// From the state on: what is before it is the name, in brackets, which may have anything in
-    /// it.
+    /// Starts at the state: the preceding name in brackets may contain any characters.
     fn stat(&self) -> Option<String> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
@@ -151,7 +150,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The pipe ends, so the shell does what it has to do.
+        // Closing the pipe makes the shell clean up.
         drop(self.words.take());
         let _ = self.shell.wait();
     }

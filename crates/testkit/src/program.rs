@@ -1,8 +1,8 @@
-//! Programs as `scripts/servers` installs them, or as a variable names them.
+//! Programs installed by `scripts/servers`, or named by a variable.
 
 use std::path::{Path, PathBuf};
 
-/// Never left out: without the server nothing is tested.
+/// Never skipped: without the server nothing is tested.
 pub(crate) fn redis_server() -> PathBuf {
     let named = std::env::var_os("SLUICEGATE_TEST_REDIS_SERVER").map(PathBuf::from);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,8 +1,7 @@
-//! Networks that are slow, or gone.
+//! Slow and partitioned networks.
 //!
-//! A connection is two threads, one for each direction. Each takes what has come, waits as long as
-//! it is told to, and passes it on; so nothing is ever lost or out of order on a connection that
-//! lives, as with TCP itself.
+//! A connection has two threads, one per direction. Each reads bytes, delays them and passes them
+//! on; an open connection neither loses nor reorders bytes, as in TCP.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -11,8 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A TCP proxy in front of a port of this machine. It ends with this value, and all connections
-/// with it.
+/// A TCP proxy in front of a local port. Dropping it closes all its connections.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,13 +38,13 @@ struct State {
     delay: Duration,
     black_hole: bool,
     ended: bool,
-    /// The next connection's number.
+    /// Number of the next connection.
     next: u64,
-    /// Both ends of each connection that lives.
+    /// Both ends of each open connection.
     open: HashMap<u64, [TcpStream; 2]>,
 }
 
-/// Whose bytes they are.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Questions,
@@ -54,7 +52,7 @@ enum Direction {
 }
 
 impl Slow {
-    /// A proxy that passes everything on at once, until it is told otherwise.
+    /// A proxy without delay.
     pub fn before(port: u16) -> Self {
         Self::listening(port).unwrap_or_else(|error| panic!("no proxy before {port}: {error}"))
     }
@@ -69,7 +67,7 @@ impl Slow {
                 if accepting.state().ended {
                     return;
                 }
-                // A server that is not there: the client finds its connection closed.
+                // If the server is down, the client's connection is closed.
                 if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
                     let _ = accepting.connect(client, server);
                 }
@@ -78,36 +76,35 @@ impl Slow {
         Ok(Self { address, shared })
     }
 
-    /// Where clients come in.
+    /// Port for clients.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// The same for a Redis without a password.
+    /// URL for a Redis without a password.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Answers come so much later from now on. Questions go through at once: what was asked
-    /// happens, but nobody hears of it in time.
+    /// Delays responses. Requests pass at once: they are executed, but their responses are late.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// While this is so, nothing gets through in either direction, and nobody is told. New
-    /// connections are made, as they are by a machine that hangs. Afterwards all that was held back
-    /// arrives, as TCP would send it again.
+    /// Starts or ends a black hole, in which no bytes pass in either direction. Connections stay
+    /// open and new ones are accepted, as by a hanging machine. Held bytes arrive afterwards, as
+    /// TCP would retransmit them.
     pub fn black_hole(&self, is: bool) {
         self.shared.state().black_hole = is;
         self.shared.changed.notify_all();
     }
 
-    /// Closes all connections, whatever is on its way; new ones can be made at once.
+    /// Closes all connections and discards bytes in transit; clients can reconnect at once.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// How many connections there are.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.state().open.len()
     }
@@ -117,7 +114,7 @@ impl Drop for Slow {
     fn drop(&mut self) {
         self.shared.state().ended = true;
         self.shared.cut();
-        // Wakes who waits for connections, so that the port is given back.
+        // Wakes the accept loop, so that the port is released.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -138,7 +135,7 @@ impl Shared {
         for (from, to, direction) in [questions, answers] {
             let this = Arc::clone(self);
             thread::Builder::new().name("proxied".to_owned()).spawn(move || {
-                // However it ends, both directions end.
+                // In every case both directions end.
                 let _ = this.pass(from, to, direction, number);
                 this.close(number);
             })?;
@@ -163,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the time at which bytes may go on; false if their connection was closed meanwhile.
+    /// Waits until bytes may pass; false if the connection was closed in the meantime.
     fn may_go(&self, direction: Direction, number: u64) -> bool {
         let state = self.state();
         let delay = if direction == Direction::Answers { state.delay } else { Duration::ZERO };

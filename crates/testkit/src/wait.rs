@@ -1,19 +1,19 @@
-//! Waiting for what a server says of itself.
+//! Polls the state of servers.
 
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(10);
-/// 40 seconds, and what the looks take: far more than any change of state needs, on any machine.
+/// 40 seconds plus the time of the polls: far more than any state change takes.
 const LOOKS_MAX: usize = 4000;
 
-/// Looks until there is something to see, and panics with what was waited for if there never is.
+/// Polls until a value is available; panics with the description if it never is.
 pub fn until<T>(condition: &str, look: impl FnMut() -> Option<T>) -> T {
     until_or(condition, look, String::new)
 }
 
-/// The same, with something to say about what was there instead.
+/// Polls as above; the panic also describes the last state.
 pub(crate) fn until_or<T>(
     condition: &str,
     mut look: impl FnMut() -> Option<T>,

@@ -1,4 +1,4 @@
-//! As much of Redis' protocol as it takes to ask a server something and read what it says.
+//! Minimal RESP client.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -6,28 +6,28 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A server that says nothing for so long is paused, or hangs.
+/// Timeout: the server is paused or hangs.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server answered. Its text is what a person would want to read: see [`fmt::Display`].
+/// Reply of a server. [`fmt::Display`] formats it for humans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// A short word such as `OK`.
+    /// A simple string such as `OK`.
     Status(String),
-    /// It will not do that; begins with a word such as `ERR` or `READONLY`.
+    /// An error; begins with a code such as `ERR` or `READONLY`.
     Error(String),
     /// A number.
     Integer(i64),
-    /// A text.
+    /// A bulk string.
     Text(String),
-    /// Nothing.
+    /// Null.
     Nil,
-    /// Several replies.
+    /// An array.
     Array(Vec<Self>),
 }
 
 impl Reply {
-    /// The replies in it; a reply that is no array has none.
+    /// The elements of an array; empty for other replies.
     pub fn items(&self) -> &[Self] {
         match self {
             Self::Array(items) => items,
@@ -36,8 +36,7 @@ impl Reply {
     }
 }
 
-/// The text alone, numbers in decimals, `(nil)` for nothing, and one line for each item of an
-/// array.
+/// Strings as they are, numbers in decimal, `(nil)` for null, and one line per element of an array.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,7 +54,7 @@ impl fmt::Display for Reply {
     }
 }
 
-/// One question on a connection of its own, after an optional `AUTH`.
+/// Sends one command on a new connection, after an optional `AUTH`.
 pub(crate) fn ask(socket: &Path, auth: Option<[&str; 2]>, command: &[&str]) -> io::Result<Reply> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;

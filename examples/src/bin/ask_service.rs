@@ -1,5 +1,5 @@
-//! Asks a service that runs elsewhere: checks, waits as it is told, reserves and commits. This is
-//! the program of the guide, `docs/guide/clients.md`.
+//! Client of a remote service: checks, waits, reserves and commits. This is the program of the
+//! guide, `docs/guide/clients.md`.
 //!
 //! ```console
 //! cargo run -- serve --rules docs/examples/clients.yaml

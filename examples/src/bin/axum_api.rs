@@ -1,8 +1,8 @@
-//! An axum API, limited for each user and in all.
+//! An axum API with limits per user and in total.
 //!
-//! A customer is known by its API key and may ask three times an hour; whoever has none is known by
-//! its address. All together may ask five times an hour. Both limits agree or nobody is charged:
-//! Bob, whom the global limit denies, keeps what he has. `/health` is nobody's business.
+//! Clients are identified by their API key, or by their address without one, and may send three
+//! requests per hour each and five in total. A request is charged to both limits or to neither:
+//! Bob, denied by the global limit, keeps his quota. `/health` is not limited.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin axum_api
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/hello", get(async || "hello\n"))
         .route("/health", get(async || "fine\n"))
         .layer(limits()?)
-        // Without this axum does not tell where its peers come from.
+        // Makes the peer address available to axum's extractors.
         .into_make_service_with_connect_info::<SocketAddr>();
 
     let (listener, stay) = listen().await?;
@@ -53,7 +53,7 @@ fn limits() -> Result<RateLimitLayer, LimitError> {
         .skip(|request| request.uri.path() == "/health"))
 }
 
-/// Calls the API as several users would.
+/// Calls the API as several users.
 async fn show(api: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
     for user in ["alice", "alice", "alice", "alice", "somebody", "bob", "bob"] {
         let key = Some(("x-api-key", user)).filter(|_| user != "somebody");

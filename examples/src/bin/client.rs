@@ -1,9 +1,9 @@
-//! A service is asked over the network: may this go, when is it our turn, how much did it cost; and
-//! an API of somebody else is called at the pace that it tells.
+//! Client of a service: checks, waits and reservations; and calls to a third-party API, paced by
+//! its rate-limit headers.
 //!
-//! The service runs in this process, so that there is something to ask; usually it is
-//! `sluicegate serve`, on another machine. The API lets three calls pass and then says in a header
-//! how long to wait: the layer around the client waits, and nobody sees a 429.
+//! The service runs in this process for the demonstration; usually it is `sluicegate serve` on
+//! another machine. The API allows three calls and then announces the wait in a header: the layer
+//! around the client waits, and the caller sees no 429.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin client
@@ -78,7 +78,7 @@ async fn reserve(client: &Client) -> Result<(), Anything> {
     Ok(())
 }
 
-/// An API of somebody else: three calls a second.
+/// A third-party API: three calls per second.
 async fn call_an_api() -> Result<(), Anything> {
     let limiter = Limiter::new(FixedWindow::per_second(3))?;
     let api = axum::Router::new()
@@ -89,8 +89,8 @@ async fn call_an_api() -> Result<(), Anything> {
     tokio::spawn(axum::serve(listener, api).into_future());
 
     let http = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    // A window of a second is told in whole seconds, so that a call can be turned away at its edge:
-    // it is made again.
+    // A window of one second is announced in whole seconds, so that a call at its edge can be
+    // rejected: it is retried.
     let http = PacedLayer::new().retrying(3).layer(http);
     let mut answered = 0;
     for _ in 0..7 {
@@ -101,7 +101,7 @@ async fn call_an_api() -> Result<(), Anything> {
     Ok(())
 }
 
-/// Starts a service; its address.
+/// Starts a service and returns its address.
 async fn service() -> Result<String, Anything> {
     let rules =
         std::env::temp_dir().join(format!("sluicegate-example-{}.yaml", std::process::id()));

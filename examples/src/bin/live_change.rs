@@ -1,10 +1,10 @@
-//! Other limits while everybody goes on.
+//! Changes limits at run time.
 //!
-//! Alice has used 8 of her 10 requests a day when the limit is changed. What she keeps is told by
-//! `CarryOver`: what she used stays used, or what she had left stays left, or the same share, or
-//! nothing at all. A limit that cannot be changes nothing.
+//! Alice has used 8 of her 10 requests per day when the limit changes. `CarryOver` selects what is
+//! preserved: the used quota, the remaining quota, the used share, or nothing. An invalid limit
+//! changes nothing.
 //!
-//! Time stands still here, so that the numbers are the same whenever it is run.
+//! Uses a manual clock, so that the output is deterministic.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin live_change

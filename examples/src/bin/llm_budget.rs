@@ -1,11 +1,11 @@
-//! Costs that are known only afterwards: reserve, then commit.
+//! Costs known only afterwards: reserve, then commit.
 //!
-//! A team may use 10,000 tokens of a language model a minute. What a call uses is known when its
-//! answer is there, so each reserves the most it may use and commits what it did use: the rest is
-//! there for others at once. A call that fails drops its reservation, which gives everything back.
-//! One that used more than it had reserved is charged all the same.
+//! A team may use 10,000 tokens of a language model per minute. The cost of a call is known after
+//! its response, so each call reserves its maximum and commits the actual cost; the difference is
+//! available to others at once. A failed call drops its reservation, which refunds it in full. A
+//! cost above the reservation is charged too.
 //!
-//! Time stands still here, so that the numbers are the same whenever it is run.
+//! Uses a manual clock, so that the output is deterministic.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin llm_budget
@@ -15,7 +15,7 @@ use sluicegate::Limiter;
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::TokenBucket;
 
-/// A call: what it may use at most, and what it uses, if it does not fail.
+/// A call: its maximum cost, and its actual cost unless it fails.
 struct Call {
     prompt: &'static str,
     max_tokens: u64,

@@ -1,13 +1,12 @@
-//! A client that waits its turn never gets a 429.
+//! A paced client never receives a 429.
 //!
-//! An API takes 200 requests a second from each client, ten of them at once. One client sends as
-//! fast as it can and is mostly told off. The other knows the limit and asks a limiter of its own
-//! before each request: `acquire` books a turn and waits for it. It is no slower, since nobody gets
-//! more than 200 a second anyway.
+//! An API accepts 200 requests per second from each client, with a burst of ten. One client sends
+//! as fast as it can and is mostly denied. The other consults a local limiter before each request:
+//! `acquire` books a slot and waits for it. It is not slower, since no client gets more than 200
+//! per second.
 //!
-//! The paced client spends nothing of the API's burst: that is left for the moments in which the
-//! network bunches what was sent evenly. And the API still enforces its limit, since not every
-//! client is that polite.
+//! The paced client leaves the API's burst unused, as a reserve for requests that the network
+//! bunches. The API still enforces its limit, since not every client is paced.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin pacing_client

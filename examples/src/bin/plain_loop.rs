@@ -1,7 +1,7 @@
 //! A limit in a plain loop: no async, no server, three lines.
 //!
-//! A mailbox takes three letters a minute from each sender. Alice sends five: three pass, and the
-//! other two are told when to come back. Bob is not in her way.
+//! A mailbox accepts three letters per minute from each sender. Alice sends five: three pass, and
+//! the other two are denied with a retry time. Bob has his own quota.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin plain_loop

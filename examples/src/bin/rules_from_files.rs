@@ -1,11 +1,11 @@
-//! Rules from files, changed while they are in use.
+//! Rules from files, changed at run time.
 //!
-//! A directory of rules is followed. First everybody has 3 requests a day; alice uses 2 of them;
-//! then the file is edited: everybody has 5, and alice has 3 left. An edit with a mistake changes
-//! nothing, and is told with its place and the remedy.
+//! The example follows a directory of rules. First each user has 3 requests per day; Alice uses 2
+//! of them; then the file changes to 5, and Alice has 3 left. An invalid edit changes nothing and
+//! is reported with its position and a correction.
 //!
-//! Time stands still here, and the files are looked at when it is time to, so that the lines are
-//! the same whenever it is run. A service would call `follower.start(LOOK_EVERY, ...)` once.
+//! Uses a manual clock and polls the files explicitly, so that the output is deterministic. A
+//! service would call `follower.start(LOOK_EVERY, ...)` once.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin rules_from_files
@@ -54,7 +54,7 @@ fn write(folder: &Path, rate: &str) -> std::io::Result<()> {
     fs::write(folder.join("shop.yaml"), rules)
 }
 
-/// A change is taken over at the second look that finds it.
+/// A change is applied by the second poll that finds it.
 fn follow(follower: &mut Follower, folder: &Path) {
     let change = follower.look().or_else(|| follower.look());
     match change {

@@ -1,11 +1,11 @@
-//! Two nodes, one limit: the counters are in Redis.
+//! Two nodes, one limit, with counters in Redis.
 //!
-//! Alice has 3 requests a day, whichever node she asks. Then Redis is gone, and her rule says what
-//! happens: she is denied. A rule without a word would let every node go on with its part of the
-//! limit (`on_store_failure: local`).
+//! Alice has 3 requests per day on all nodes together. When Redis is unavailable her rule denies
+//! her. By default every node would continue with its share of the limit (`on_store_failure:
+//! local`).
 //!
-//! The Redis is started for this example and ends with it, so `redis-server` has to be installed. A
-//! service has its address in its settings.
+//! The example starts its own Redis, so `redis-server` must be installed. A service has the address
+//! in its settings.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin shared_counters
@@ -39,13 +39,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     ask(&nodes[0], "node 1 without Redis").await
 }
 
-/// What each process of a fleet does at its start.
+/// Startup of each process of a fleet.
 async fn node(url: &str) -> Result<Engine<RedisBackend>, Box<dyn Error>> {
-    // A busy machine may take its time; a service has 10 ms for an answer if nothing is said.
+    // Generous for busy machines; the default timeout is 10 ms.
     let options = LinkOptions { timeout: Duration::from_secs(5), ..LinkOptions::default() };
     let link = Link::open(Address::parse(url)?, options)?;
-    // Nobody has to wait for the connection: until it is there, rules say what happens. Here it
-    // would be in the way.
+    // Optional: until the connection is established, the failure policy of the rules applies. The
+    // example waits for deterministic output.
     while !link.is_up() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,8 +1,8 @@
-//! A tonic service whose denials are gRPC's own.
+//! A tonic service with gRPC-native denials.
 //!
-//! The service is tonic's health check, because it needs no `.proto` file; any other would do. Each
-//! address may call it three times an hour. The fourth call gets `RESOURCE_EXHAUSTED`, a message,
-//! and how long to wait, in metadata that client libraries with a retry policy understand.
+//! The service is tonic's health check, since it needs no `.proto` file. Each address may call it
+//! three times per hour. The fourth call receives `RESOURCE_EXHAUSTED` with a message and a retry
+//! delay in metadata that client libraries with a retry policy understand.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin tonic_service
@@ -49,7 +49,7 @@ fn limits() -> Result<RateLimitLayer, LimitError> {
     Ok(RateLimitLayer::new(limiter, by_address))
 }
 
-/// Calls the service once too often.
+/// Calls the service once more than allowed.
 async fn show(service: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
     let channel = Channel::from_shared(format!("http://{service}"))?.connect().await?;
     let mut client = HealthClient::new(channel);

@@ -1,8 +1,8 @@
-//! Threads that share a few slots.
+//! Threads that share a concurrency limit.
 //!
-//! Eight workers have 24 reports to write, and the database bears three queries at a time. Each
-//! worker waits for a slot, and gives it back when its permit goes out of scope, whether it is done
-//! or has failed. Nobody hands anything round: who has a clone of the limiter has the same limiter.
+//! Eight workers write 24 reports, and the database accepts three concurrent queries. Each worker
+//! waits for a slot and releases it when its permit goes out of scope, on success and failure
+//! alike. Clones of the limiter share its state.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin worker_pool
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let work = || {
         for _ in 0..REPORTS_EACH {
-            // Without patience it would be `permit()`, which says no at once.
+            // Without a timeout: `permit()`, which denies at once.
             let Ok(_permit) = database.of("reports").permit_blocking() else { return };
             let now = running.fetch_add(1, Ordering::SeqCst) + 1;
             peak.fetch_max(now, Ordering::SeqCst);
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Takes about as long as a database does.
+/// Simulates a database query.
 fn query() {
     std::thread::park_timeout(Duration::from_millis(2));
 }

@@ -1,4 +1,4 @@
-//! Three masters with a replica each, and all slots between them.
+//! Three masters with one replica each, covering all slots.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::wire::Reply;
 const MASTERS: usize = 3;
 const SLOTS: u16 = 16_384;
 
-/// Nodes take one of theirs for dead after a second without an answer.
+/// Node timeout: one second.
 const SETTINGS: [&str; 5] = [
     "cluster-enabled yes",
     "cluster-node-timeout 1000",
-    // However old what a replica has: somebody has to go on.
+    // A replica may take over with data of any age.
     "cluster-replica-validity-factor 0",
-    // Replicas stay where they are put.
+    // Replicas do not migrate.
     "cluster-migration-barrier 100",
     "repl-ping-replica-period 1",
 ];
@@ -40,7 +40,7 @@ pub struct Cluster {
     url: String,
 }
 
-/// Some slots and who has them: what a node answers to `CLUSTER SLOTS`.
+/// A slot range and its nodes, from `CLUSTER SLOTS`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     first: u16,
@@ -50,12 +50,12 @@ struct Range {
 }
 
 impl Cluster {
-    /// Every node says that all is well, and replicas are in sync, when this returns.
+    /// Starts a cluster and waits until every node reports `ok` and replicas are in sync.
     pub fn start() -> Self {
         Self::with(&Options::default())
     }
 
-    /// The same with passwords, users, TLS or whatever else all nodes are to be told.
+    /// Starts a cluster with passwords, users, TLS or other options of all nodes.
     pub fn with(options: &Options) -> Self {
         let mut options = options.clone();
         options.more.extend(SETTINGS.map(str::to_owned));
@@ -80,18 +80,18 @@ impl Cluster {
         this
     }
 
-    /// Where clients find the nodes: all six, masters first.
+    /// URLs of all six nodes, masters first.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// All nodes in the order of their start, whatever they are now. The first three were masters,
-    /// the others their replicas in the same order.
+    /// All nodes in the order of their start, independent of their roles. The first three started
+    /// as masters, the others as their replicas in the same order.
     pub fn nodes(&self) -> &[Single] {
         &self.nodes
     }
 
-    /// What clients need to trust them, and they to trust clients.
+    /// Certificates of clients and servers.
     pub fn tls_files(&self) -> &TlsFiles {
         self.nodes[0].tls_files()
     }
@@ -107,7 +107,7 @@ impl Cluster {
         }
     }
 
-    /// Who has a slot, as soon as all nodes that are up agree on it.
+    /// The master of a slot, once all live nodes agree.
     pub fn master_of(&self, slot: u16) -> &Single {
         wait::until(&format!("the nodes agree on slot {slot}"), || self.agreed_master(slot))
     }
@@ -126,8 +126,8 @@ impl Cluster {
         self.nodes.iter().find(|node| node.port() == port)
     }
 
-    /// Makes the replica of a master the master (`CLUSTER FAILOVER`), which loses nothing. All is
-    /// calm again when this returns the new master.
+    /// Promotes the replica of a master without data loss (`CLUSTER FAILOVER`). Waits until the
+    /// cluster is stable and returns the new master.
     pub fn fail_over(&self, master: &Single) -> &Single {
         let replica = self.order_failover(master);
         wait::until(&format!("{replica:?} is a master"), || {
@@ -138,8 +138,7 @@ impl Cluster {
         replica
     }
 
-    /// Gives the order, and does not wait for what follows: for those who want to watch it under
-    /// load.
+    /// Starts the failover without waiting for its completion, for tests under load.
     pub fn order_failover(&self, master: &Single) -> &Single {
         let replica = self.replica_of(master);
         let order = replica.cli(&["CLUSTER", "FAILOVER"]);
@@ -147,14 +146,13 @@ impl Cluster {
         replica
     }
 
-    /// Ends a node as a crash would. If it was a master, its replica takes over:
-    /// [`Self::await_master_other_than`]. It can come back as a replica: [`Single::restart`].
+    /// Kills a node. The replica of a master takes over: [`Self::await_master_other_than`]. The
+    /// node can rejoin as a replica: [`Single::restart`].
     pub fn kill(&self, node: &Single) {
         node.kill();
     }
 
-    /// Waits until all nodes that are up take somebody else for the master of a slot, and serve
-    /// again.
+    /// Waits until all live nodes agree on another master of a slot and serve again.
     pub fn await_master_other_than(&self, port: u16, slot: u16) -> &Single {
         wait::until(&format!("somebody else than {port} has slot {slot}"), || {
             let master = self.agreed_master(slot).filter(|master| master.port() != port)?;
@@ -162,19 +160,18 @@ impl Cluster {
         })
     }
 
-    /// Gives a slot with all its keys to another master.
+    /// Migrates a slot with all its keys to another master.
     pub fn migrate_slot(&self, slot: u16, to: &Single) {
         self.migration(slot, to).finish();
     }
 
-    /// Begins to give a slot to another master, and leaves the rest to the caller: clients are told
-    /// `ASK` for keys that are not there any more, and `TRYAGAIN` for several keys of which only
-    /// some have gone.
+    /// Starts the migration of a slot and leaves its steps to the caller: clients receive `ASK` for
+    /// migrated keys, and `TRYAGAIN` for several keys of which only some have migrated.
     pub fn migration<'a>(&'a self, slot: u16, to: &'a Single) -> Migration<'a> {
         Migration::begin(self, slot, to)
     }
 
-    /// Waits until every node says that all is well, all of them agree, and replicas are in sync.
+    /// Waits until every node reports `ok`, all nodes agree, and replicas are in sync.
     pub fn await_calm(&self) {
         let calm = || self.is_calm()?.then_some(());
         wait::until_or("all nodes say that all is well", calm, || {
@@ -194,14 +191,14 @@ impl Cluster {
         Some(calm)
     }
 
-    /// Who has a slot, if all nodes that are up agree.
+    /// The master of a slot, if all live nodes agree.
     pub(super) fn agreed_master(&self, slot: u16) -> Option<&Single> {
         let view = self.view()?;
         let range = view.iter().find(|range| (range.first..=range.last).contains(&slot))?;
         self.node(range.master)
     }
 
-    /// The nodes that are up.
+    /// Live nodes.
     fn up(&self) -> impl Iterator<Item = &Single> {
         self.nodes.iter().filter(|node| node.is_up())
     }
@@ -233,7 +230,7 @@ impl Cluster {
         let (masters, replicas) = self.nodes.split_at(MASTERS);
         for (master, replica) in masters.iter().zip(replicas) {
             let id = id(master);
-            // Known by number is not yet known by name.
+            // The replica may know the master's address before its ID.
             wait::until("a replica has found its master", || {
                 (replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK").then_some(())
             });
@@ -241,7 +238,7 @@ impl Cluster {
         self.await_calm();
     }
 
-    /// Who has what, if all nodes that are up agree.
+    /// The slot map, if all live nodes agree.
     fn view(&self) -> Option<Vec<Range>> {
         let mut views = self.up().map(view);
         let first = views.next()??;
@@ -249,14 +246,14 @@ impl Cluster {
     }
 }
 
-/// Gives an order that must not be refused.
+/// Sends a command that must succeed.
 pub(super) fn expect_ok(node: &Single, command: &[&str]) {
     let reply = node.ask(command);
     let order = command[..command.len().min(4)].join(" ");
     assert!(!matches!(reply, Reply::Error(_)), "{node:?} does not `{order}`: {reply}");
 }
 
-/// How the nodes call each other.
+/// The node's ID in the cluster.
 pub(super) fn id(node: &Single) -> String {
     node.cli(&["CLUSTER", "MYID"])
 }

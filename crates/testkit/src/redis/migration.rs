@@ -1,4 +1,4 @@
-//! A slot on its way from one master to another, step by step.
+//! Migration of a slot between masters, step by step.
 
 use super::cluster::{Cluster, expect_ok, id};
 use super::options::KEEPER;
@@ -6,7 +6,7 @@ use super::single::Single;
 use crate::wait;
 use crate::wire::Reply;
 
-/// A slot that two masters have a part of. It stays so until [`Self::finish`].
+/// A slot in migration; it stays so until [`Self::finish`].
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -20,13 +20,13 @@ impl<'a> Migration<'a> {
         let from = cluster.master_of(slot);
         assert_ne!(from.port(), to.port(), "slot {slot} is there already");
         let number = slot.to_string();
-        // In this order: nobody is sent to a node that does not expect him.
+        // In this order, so that no client is redirected to a node that is not importing yet.
         expect_ok(to, &["CLUSTER", "SETSLOT", &number, "IMPORTING", &id(from)]);
         expect_ok(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &id(to)]);
         Self { cluster, slot, from, to }
     }
 
-    /// Moves at most so many keys; how many have gone. Zero: there are no more.
+    /// Migrates at most this many keys; returns their number, zero when none remain.
     pub fn move_keys(&self, max: usize) -> usize {
         let (slot, max) = (self.slot.to_string(), max.to_string());
         let keys = self.from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &max]);
@@ -42,18 +42,18 @@ impl<'a> Migration<'a> {
         keys.len()
     }
 
-    /// Who had the slot.
+    /// The source of the migration.
     pub fn from(&self) -> &'a Single {
         self.from
     }
 
-    /// Moves what is left, and tells everybody whose the slot is now. All nodes agree when this
-    /// returns.
+    /// Migrates the remaining keys and assigns the slot to the new master. Waits until all nodes
+    /// agree.
     pub fn finish(self) {
         while self.move_keys(100) > 0 {}
         let (slot, id, to) = (self.slot.to_string(), id(self.to), self.to.port());
         let order = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
-        // The new master first: if all ended here, the slot would have one.
+        // The new master first: the slot has an owner even if the second command fails.
         expect_ok(self.to, &order);
         expect_ok(self.from, &order);
         wait::until(&format!("slot {slot} is with {to}"), || {

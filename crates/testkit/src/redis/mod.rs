@@ -1,4 +1,4 @@
-//! Redis as people run it.
+//! Redis in its common deployments.
 
 mod cluster;
 mod migration;

@@ -1,27 +1,26 @@
-//! What a server can be told, and the file that says so.
+//! Server options and their configuration file.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::tls::{Tls, TlsFiles};
 
-/// How a server is to be. The default: on a free TCP port, open to everybody on this machine,
-/// nothing on disk.
+/// Options of a server. Default: a free TCP port, no authentication, no persistence.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// This port, instead of a free one.
+    /// A fixed port, instead of a free one.
     pub port: Option<u16>,
-    /// No TCP port at all: clients come through a unix socket.
+    /// No TCP port: clients connect to the Unix socket.
     pub unix_socket: bool,
-    /// What the user `default` has to say.
+    /// Password of the user `default`.
     pub password: Option<String>,
-    /// Who else may come. With users and without a password, the user `default` is switched off.
+    /// Further users. With users and without a password, the user `default` is disabled.
     pub users: Vec<User>,
-    /// Whether connections are encrypted, and who has to show a certificate.
+    /// TLS, and the parties that present a certificate.
     pub tls: Option<Tls>,
-    /// How much it may keep.
+    /// Memory limit.
     pub memory: Option<Memory>,
-    /// Whether every write goes to a file before it is answered, so that a kill loses nothing.
+    /// Whether every write is synced to disk before its response, so that a kill loses nothing.
     pub appendonly: bool,
     /// Further lines of `redis.conf`.
     pub more: Vec<String>,
@@ -30,31 +29,31 @@ pub struct Options {
 /// A user of the server's access control list.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// What it has to say.
+    /// Password.
     pub password: String,
-    /// What it may do, in the words of `ACL SETUSER`: `~* &* +@all`.
+    /// Permissions in the syntax of `ACL SETUSER`: `~* &* +@all`.
     pub rules: String,
 }
 
-/// A bound on what is kept, and what happens there.
+/// Memory limit and eviction policy.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    /// In the words of `maxmemory`: `2mb`.
+    /// Value of `maxmemory`: `2mb`.
     pub max: String,
-    /// In the words of `maxmemory-policy`: `noeviction`.
+    /// Value of `maxmemory-policy`: `noeviction`.
     pub policy: String,
 }
 
-/// Who may always come, through the socket in the folder: this crate itself, whatever else a test
+/// User of this crate with all permissions, through the socket in the folder, whatever a test
 /// forbids.
 pub(super) const KEEPER: [&str; 2] = ["testkit", "testkit-password"];
 
-/// What lies in every folder.
+/// Socket file in every folder.
 pub(super) const SOCKET: &str = "redis.sock";
 
-/// `redis.conf`, as short as it can be.
+/// A minimal `redis.conf`.
 pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&TlsFiles>) -> String {
     let mut text =
         String::from("bind 127.0.0.1\ndaemonize no\nsave \"\"\nrepl-diskless-sync-delay 0\n");
@@ -97,7 +96,7 @@ pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&Tls
     text
 }
 
-/// The same for a Sentinel, which knows no TLS here, no bounds and no files.
+/// The configuration of a Sentinel, without TLS, memory limit and persistence.
 pub(super) fn sentinel_file(options: &Options, port: u16, folder: &Path) -> String {
     let [keeper, secret] = KEEPER;
     let (folder, socket) = (folder.to_string_lossy(), folder.join(SOCKET));
@@ -113,7 +112,7 @@ pub(super) fn sentinel_file(options: &Options, port: u16, folder: &Path) -> Stri
     text
 }
 
-/// A word of the file, whatever is in it.
+/// A quoted word of the file.
 pub(super) fn quoted(word: &str) -> String {
     let mut text = String::from("\"");
     for byte in word.bytes() {

@@ -1,20 +1,20 @@
-//! A primary, its replica, and three Sentinels that watch them.
+//! A primary, its replica, and three monitoring Sentinels.
 
 use super::options::{Options, quoted};
 use super::single::Single;
 use crate::wait;
 use crate::wire::Reply;
 
-/// What the Sentinels call the primary.
+/// Sentinel's name of the primary.
 const NAME: &str = "mymaster";
 
-/// How many Sentinels have to take the primary for dead before anything happens.
+/// Quorum for a failover.
 const QUORUM: usize = 2;
 
-/// How often Sentinels look, in ms. Without this they need two seconds to meet, ten to see a new
-/// replica, and a machine that stands still for two seconds makes them do nothing for thirty. The
-/// time between two pings stays as it is: no replica is promoted of which they know nothing newer
-/// than five of those. Servers before 7.0 know no such command.
+/// Polling intervals of Sentinels, in ms. With the defaults they need two seconds to discover each
+/// other, ten to see a new replica, and a pause of two seconds suspends them for thirty. The ping
+/// interval stays: a replica whose last reply is older than five of them is not promoted. Servers
+/// before 7.0 lack this command.
 const HASTE: [&str; 10] = [
     "info-period",
     "300",
@@ -28,8 +28,8 @@ const HASTE: [&str; 10] = [
     "500",
 ];
 
-/// Five servers that end with this value. Sentinels take a server for dead after a second and a
-/// half without an answer: less is a pause of a busy machine.
+/// Five servers that end with this value. `down-after-milliseconds` is 1.5 s: a busy machine may
+/// pause for less.
 ///
 /// ```
 /// use sluicegate_testkit::redis::Sentinel;
@@ -45,22 +45,22 @@ pub struct Sentinel {
     url: String,
 }
 
-/// What has to be said to whom. The default: nothing.
+/// Passwords. Default: none.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
-    /// To the primary and the replica.
+    /// Of the primary and the replica.
     pub servers: Option<String>,
-    /// To the Sentinels.
+    /// Of the Sentinels.
     pub sentinels: Option<String>,
 }
 
 impl Sentinel {
-    /// All of them know each other, and the replica is in sync, when this returns.
+    /// Starts all servers and waits until they know each other and the replica is in sync.
     pub fn start() -> Self {
         Self::with(Secrets::default())
     }
 
-    /// The same with passwords.
+    /// Starts all servers with passwords.
     pub fn with(secrets: Secrets) -> Self {
         let login = |line: &str, password: &Option<String>| {
             password.iter().map(|password| format!("{line} {}", quoted(password))).collect()
@@ -94,36 +94,35 @@ impl Sentinel {
         this
     }
 
-    /// Where clients find the Sentinels, with the password for the servers behind them.
+    /// URL of the Sentinels, with the password of the servers.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Primary and replica, in the order of their start, whatever they are now.
+    /// Primary and replica in the order of their start, independent of their roles.
     pub fn servers(&self) -> &[Single; 2] {
         &self.servers
     }
 
-    /// Those who watch.
+    /// The Sentinels.
     pub fn sentinels(&self) -> &[Single; 3] {
         &self.sentinels
     }
 
-    /// Whom the Sentinels call the primary now; it may be dead, if they have not noticed yet.
+    /// The primary according to the Sentinels; it may be down without their notice.
     pub fn primary(&self) -> &Single {
         wait::until("the Sentinels agree on a primary", || self.agreed())
     }
 
-    /// Who is not the primary.
+    /// The server that is not the primary.
     pub fn replica(&self) -> &Single {
         let primary = self.primary().port();
         let [first, second] = &self.servers;
         if first.port() == primary { second } else { first }
     }
 
-    /// Makes the replica the primary and the primary a replica; both are alive, but what was
-    /// written to the old primary and had not reached the new one is lost. All is calm again when
-    /// this returns the new primary.
+    /// Promotes the replica and demotes the primary; both stay up, but writes that had not been
+    /// replicated are lost. Waits until the deployment is stable and returns the new primary.
     pub fn fail_over(&self) -> &Single {
         self.await_calm();
         let before = self.primary().port();
@@ -133,8 +132,7 @@ impl Sentinel {
         after
     }
 
-    /// Gives the order, and does not wait for what follows: for those who want to watch it under
-    /// load.
+    /// Starts the failover without waiting for its completion, for tests under load.
     pub fn order_failover(&self) {
         wait::until("a Sentinel takes the order to fail over", || {
             let order = self.sentinels[0].ask(&["SENTINEL", "FAILOVER", NAME]);
@@ -142,16 +140,15 @@ impl Sentinel {
         });
     }
 
-    /// Ends the primary as a crash would. The Sentinels will notice;
-    /// [`Self::await_primary_other_than`] its port. It can come back as a replica:
-    /// [`Single::restart`].
+    /// Kills the primary. The Sentinels detect it: [`Self::await_primary_other_than`] its port. It
+    /// can rejoin as a replica: [`Single::restart`].
     pub fn kill_primary(&self) -> &Single {
         let primary = self.primary();
         primary.kill();
         primary
     }
 
-    /// Waits until all Sentinels call somebody else the primary, and he agrees.
+    /// Waits until all Sentinels report another primary, which has that role.
     pub fn await_primary_other_than(&self, port: u16) -> &Single {
         wait::until(&format!("somebody else than {port} is the primary"), || {
             let primary = self.agreed().filter(|primary| primary.port() != port)?;
@@ -159,7 +156,7 @@ impl Sentinel {
         })
     }
 
-    /// Waits until everybody knows everybody, and the replica is in sync.
+    /// Waits until all servers know each other and the replica is in sync.
     pub fn await_calm(&self) {
         let calm = || self.is_calm()?.then_some(());
         wait::until_or("the servers are in sync and the Sentinels know them", calm, || {
@@ -179,7 +176,7 @@ impl Sentinel {
         Some(calm)
     }
 
-    /// Whom all Sentinels that are up call the primary, if it is the same one.
+    /// The primary, if all live Sentinels agree.
     fn agreed(&self) -> Option<&Single> {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
         let replies = self.sentinels.iter().filter_map(|sentinel| sentinel.look(&ask));
@@ -190,7 +187,7 @@ impl Sentinel {
     }
 }
 
-/// Whether a Sentinel sees a primary in good health, its replica, and its colleagues.
+/// Whether a Sentinel sees a healthy primary, its replica and the other Sentinels.
 fn knows_all(sentinel: &Single) -> Option<bool> {
     let primary = sentinel.look(&["SENTINEL", "MASTER", NAME])?;
     let replicas = sentinel.look(&["SENTINEL", "REPLICAS", NAME])?;
@@ -202,7 +199,7 @@ fn knows_all(sentinel: &Single) -> Option<bool> {
     Some(well)
 }
 
-/// A value of a reply that is names and values by turns.
+/// A value of a reply of alternating names and values.
 fn field(reply: &Reply, name: &str) -> Option<String> {
     let pair = reply.items().chunks(2).find(|pair| pair[0].to_string() == name)?;
     pair.get(1).map(Reply::to_string)

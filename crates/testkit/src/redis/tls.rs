@@ -1,4 +1,4 @@
-//! Certificates for a server and its clients, made for the occasion.
+//! Temporary certificates for a server and its clients.
 
 use std::path::{Path, PathBuf};
 
@@ -6,31 +6,31 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::process::write;
 
-/// Who shows a certificate.
+/// Parties that present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tls {
     /// The server alone.
     Server,
-    /// Clients too, or they are sent away.
+    /// Server and clients; others are rejected.
     Mutual,
 }
 
-/// Where everything lies that the two sides need, as PEM.
+/// Paths of the PEM files of both sides.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The authority that signed all of them, and that nobody else knows.
+    /// The certificate authority of all certificates, trusted by no one else.
     pub ca: PathBuf,
-    /// The server's, for `localhost` and `127.0.0.1`.
+    /// Server certificate, for `localhost` and `127.0.0.1`.
     pub server_certificate: PathBuf,
-    /// Its key.
+    /// Key of the server.
     pub server_key: PathBuf,
-    /// A client's.
+    /// Client certificate.
     pub client_certificate: PathBuf,
-    /// Its key.
+    /// Key of the client.
     pub client_key: PathBuf,
 }
 
-/// Makes all of them.
+/// Generates all files.
 pub(super) fn make(folder: &Path) -> TlsFiles {
     made(folder).unwrap_or_else(|error| panic!("cannot make certificates: {error}"))
 }
