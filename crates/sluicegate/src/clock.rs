@@ -1,8 +1,7 @@
 //! Clocks: the only module that reads the time.
 //!
-//! A limiter reads its [`Clock`] once for each call that does not say what time it is.
-//! [`SystemClock`] is the default; a [`ManualClock`] stands still until it is told to move on,
-//! which is what tests want.
+//! A limiter reads its [`Clock`] once per call unless the call passes a time. [`SystemClock`] is
+//! the default. A [`ManualClock`] moves only when advanced, for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,7 +69,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 pub struct SystemClock {
     counter: quanta::Clock,
     start: u64,
-    /// What the epoch is ahead of the counter's start, in microseconds.
+    /// Offset of the epoch from the counter's start, in microseconds.
     offset_us: AtomicU64,
     /// When to read the system clock again, in nanoseconds since the start.
     look_at_ns: AtomicU64,

@@ -4,7 +4,7 @@ use sluicegate_core::op::Refusal;
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-/// What is returned in place of a guard.
+/// The error returned in place of a guard.
 ///
 /// ```
 /// use sluicegate::limit::Concurrency;
@@ -21,9 +21,9 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Denied {
-    /// A limit says no; the verdict says which, and how long to wait.
+    /// A limit denies the request; the verdict names the limit and the wait.
     NotNow(Verdict),
-    /// A limit has no meaning for what was asked, or the id is in use.
+    /// A limit does not support the operation, or the id is in use.
     Refused(Refusal),
 }
 
@@ -34,7 +34,7 @@ impl Denied {
         if verdict.is_allowed() { Ok(()) } else { Err(Self::NotNow(verdict)) }
     }
 
-    /// How long to wait before asking again; `None` if waiting does not help.
+    /// Time until a retry can succeed; `None` if waiting does not help.
     ///
     /// ```
     /// use sluicegate::Limiter;

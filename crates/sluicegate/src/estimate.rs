@@ -8,11 +8,11 @@
 //!   slots         whole, and its leases in a list that doubles             + 24 bytes a lease
 //! ```
 //!
-//! There is a lane for each limit, and one more beside an elastic one. *Typical* is somebody who
-//! has used half of what may be used, in tables that are as full as they are on average; *max* is
-//! somebody who has used all of it, just after the tables have grown. Whoever is as good as new
-//! takes nothing. `tests/estimate.rs` compares this with what is really allocated; what the
-//! allocator itself adds is not counted, nor the 48 KB that a limiter takes without anybody in it.
+//! Each limit takes one lane, an elastic limit two. *Typical* is an identity that has used half of
+//! its quota, in tables of average load. *Max* is an identity that has used all of it, just after
+//! the tables have grown. An identity whose state has expired takes nothing. `tests/estimate.rs`
+//! compares the estimate with real allocations. It excludes the allocator's overhead and the 48 KB
+//! of an empty limiter.
 
 use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
@@ -32,7 +32,7 @@ pub struct Estimate {
     pub max: u64,
 }
 
-/// What one identity under these limits takes in the embedded store.
+/// Memory of one identity under these limits in the embedded store.
 ///
 /// ```
 /// use sluicegate::estimate::bytes_per_identity;
@@ -51,7 +51,7 @@ pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
     let mut all = Estimate::default();
     for limit in limits {
         let limit = limit.at(NOW);
-        // A mode that has no meaning for a limit was refused before anybody came here.
+        // Unreachable: a mode that a limit does not support is rejected earlier.
         let Ok(step) = EnforcedLimit::new(limit, mode) else { continue };
         for limit in [Some(step.limit()), step.boost()].into_iter().flatten() {
             let one = of_one(limit);
@@ -88,7 +88,7 @@ fn of_one(limit: &Limit) -> Estimate {
     }
 }
 
-/// A limit whose state is a few numbers: in the lane, if they fit.
+/// A limit with a numeric state: stored in the lane if the numbers fit.
 fn of_numbers(limit: &Limit) -> Estimate {
     let capacity = limit.capacity().unwrap_or(1).max(1);
     let half = capacity.div_ceil(2);
@@ -129,7 +129,7 @@ fn log_entries(log: &SlidingLog) -> (u64, u64) {
 fn ring(log: &SlidingLog, hits: u64) -> u64 {
     let longest = log.rates().map(|(_, length)| length.as_micros()).max().unwrap_or(0);
     let gap = longest / log_entries(log).0.max(1);
-    // A difference of times has two bits of flags beside it, and lies in groups of seven bits.
+    // A time difference carries two flag bits and is encoded in groups of seven bits.
     let bits = u64::from(64 - gap.leading_zeros()) + 2;
     bits.div_ceil(7).saturating_mul(hits)
 }

@@ -1,4 +1,4 @@
-//! How far nodes that share a limit may be apart, and what that means for an answer.
+//! How far the nodes that share a limit may diverge, and the guarantee of a decision.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Level {
-    /// The store was asked, or there is no other node.
+    /// The store decided, or there is no other node.
     #[default]
     Strict,
     /// This node had bought ahead, and decided by itself. Never more passes than the limit allows.
     Leased,
-    /// This node decided by itself, and hears of the others afterwards.
+    /// This node decided locally; peers' counts arrive later.
     Eventual,
 }
 
-/// What an answer promises.
+/// The guarantee of a decision.
 ///
 /// ```
 /// use sluicegate::{Level, Promise};
@@ -27,10 +27,10 @@ pub enum Level {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Promise {
-    /// Who decided.
+    /// The consistency level of the decision.
     pub level: Level,
-    /// How much more than the limit may have passed, since other nodes were not asked: what they
-    /// admitted between two syncs, as last heard.
+    /// Maximum excess over the limit, since peers were not consulted: their admissions between two
+    /// syncs, as last pulled.
     pub over: u64,
 }
 

@@ -14,8 +14,8 @@
 //!
 //! # A tour
 //!
-//! **A denial says when.** Who waits exactly `retry_after` and finds no competitor is admitted
-//! ([first steps](guide::first_steps): algorithms, verdicts, costs).
+//! **A denial contains the wait.** A client that waits exactly `retry_after` and has no competitor
+//! is admitted ([first steps](guide::first_steps): algorithms, verdicts, costs).
 //!
 //! ```
 //! use sluicegate::limit::FixedWindow;
@@ -46,8 +46,8 @@
 //! # Ok::<(), sluicegate::LimitError>(())
 //! ```
 //!
-//! **Guards give back what they hold** when they are dropped: a slot ([waiting](guide::waiting)), a
-//! reservation that nobody has settled ([settling](guide::settling)).
+//! **Guards release on drop**: a slot ([waiting](guide::waiting)), an unsettled reservation
+//! ([settling](guide::settling)).
 //!
 //! ```
 //! use sluicegate::Limiter;
@@ -63,7 +63,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The [guide] goes on: [rules](guide::rules), which say who is under which limits, [live
+//! The [guide] continues with [rules](guide::rules), which map requests to limits, [live
 //! changes](guide::changing), [testing and metrics](guide::testing), [batches, memory and
 //! snapshots](guide::many), and a layer for axum and tonic.
 //!
@@ -75,15 +75,15 @@
 //! |---|---|
 //! | `tokio` | waiting without blocking a thread: `acquire().await`, `permit_async().await` |
 //! | `http` | the one table from a verdict to a status, headers and a body |
-//! | `tower` | a layer for axum, tonic and other tower services; `http` and `tokio` come with it |
+//! | `tower` | a layer for axum, tonic and other tower services; enables `http` and `tokio` |
 //! | `config` | limits and rules from YAML, and files of them followed while they change: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
-//! | `explain` | which rules a request is under and what it would get now, in words and as JSON; `config` comes with it |
+//! | `explain` | the rules that match a request and the verdict it would get now, as text and JSON; enables `config` |
 //!
 //! # What it costs
 //!
-//! Memory: 20 to 30 bytes for each limit of an identity, and nothing for who is as good as new
-//! ([many](guide::many)). Time: a decision takes one lock, which an identity shares with one in 256
-//! others. `bench/` in the repository measures both, beside other limiters and on your machine.
+//! Memory: 20 to 30 bytes for each limit of an identity, and nothing for identities whose state has
+//! expired ([many](guide::many)). Time: a decision takes one lock, which an identity shares with
+//! one in 256 others. `bench/` in the repository measures both and compares other limiters.
 //!
 //! The first limiter of a process takes a moment to build, in which the clock is measured
 //! ([`SystemClock`](clock::SystemClock)).

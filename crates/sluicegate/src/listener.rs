@@ -1,13 +1,12 @@
-//! Who wants to hear of every decision: metrics, logs, audits.
+//! Observer of every decision: metrics, logs, audits.
 
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-/// Hears of every decision, after it was made and no lock is held.
+/// Receives every decision after it is made, without a lock held.
 ///
-/// It runs in the thread that asked, so it should be quick; what it does slowly, the caller waits
-/// for.
+/// It runs on the calling thread and must be quick: the caller waits for it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,7 +34,7 @@ use sluicegate_core::verdict::Verdict;
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 pub trait Listener: Send + Sync {
-    /// Something was asked, and this is the answer.
+    /// Called after each decision.
     fn decided(&self, event: &Event<'_>);
 }
 
@@ -45,10 +44,9 @@ pub trait Listener: Send + Sync {
 pub struct Event<'a> {
     /// The limiter's name; empty if it has none.
     pub limiter: &'a str,
-    /// What was asked.
+    /// The operation.
     pub op: OpKind,
-    /// Whose limits; `None` where only the limiter's own record of it is left, as when a guard is
-    /// dropped.
+    /// The key; `None` where only its hash is known, as when a guard is dropped.
     pub key: Option<&'a [u8]>,
     /// The weight.
     pub cost: u64,

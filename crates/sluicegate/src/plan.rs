@@ -1,4 +1,4 @@
-//! What a limiter enforces: as it is configured, and as it stands at a moment.
+//! The rule of a limiter: as configured, and resolved at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ pub struct Rule {
     pub limits: Vec<LimitConfig>,
     /// Their mode.
     pub mode: Mode,
-    /// What is published about each limit.
+    /// The public description of each limit.
     pub policies: Arc<[Policy]>,
     /// How often it was changed: states are moved to a later one, never back.
     pub(crate) generation: u64,
@@ -37,16 +37,16 @@ pub struct Rule {
     extension: Extension,
 }
 
-/// A rule as it stands during some time: for ever, unless a calendar is among its limits.
+/// A rule resolved for a time range; unbounded without calendar limits.
 #[derive(Debug)]
 pub struct ResolvedRule {
     /// The rule.
     pub rule: Arc<Rule>,
     /// Its limits at this time, each with its mode.
     pub steps: Box<[EnforcedLimit]>,
-    /// The largest cost whose hit goes the short way; 0 if none does.
+    /// The largest cost that the fast path serves; 0 if none.
     short_cost_max: u64,
-    /// The one limit, if it is the simplest of all: the most common case has a way of its own.
+    /// The only limit, if it is an integer bucket: the most common case has a dedicated path.
     pub(crate) bucket: Option<IntegerBucket>,
     from: Timestamp,
     until: Timestamp,
@@ -58,7 +58,7 @@ impl Rule {
     /// These limits under this mode.
     ///
     /// # Errors
-    /// When the mode has no meaning for one of the limits, or there are none or too many.
+    /// When one of the limits does not support the mode, or there are none or too many.
     pub fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, QuotaError> {
         check_count(limits.len())?;
         let policies = policies_of(&limits, mode)?.into();
@@ -118,7 +118,7 @@ impl Rule {
     }
 }
 
-/// What is told about limits under a mode, which must have a meaning for each of them.
+/// The public description of limits under a mode, which each of them must support.
 pub(crate) fn policies_of(limits: &[LimitConfig], mode: Mode) -> Result<Vec<Policy>, QuotaError> {
     let mut policies = Vec::with_capacity(limits.len());
     for (limit, name) in limits.iter().zip(names(limits)) {
@@ -177,7 +177,7 @@ impl ResolvedRule {
         Self { rule, steps: steps.into(), short_cost_max, bucket, from, until }
     }
 
-    /// Whether a hit of this cost goes the short way.
+    /// Whether the fast path serves a hit of this cost.
     #[inline]
     pub(crate) const fn serves(&self, cost: u64) -> bool {
         cost > 0 && cost <= self.short_cost_max

@@ -1,9 +1,9 @@
-//! What the outside is told about one limit.
+//! The public description of a limit.
 
 use sluicegate_core::time::Span;
 
-/// What a surface tells about one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict)
-/// names it by its place.
+/// The public description of one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict)
+/// refers to it by index.
 ///
 /// ```
 /// use sluicegate::Policy;
@@ -21,7 +21,7 @@ use sluicegate_core::time::Span;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name; clients tell the limits of a plan apart by it.
+    /// Its name, which identifies it within the plan.
     pub name: String,
     /// The algorithm, as it is written in a rule.
     pub algorithm: &'static str,
@@ -31,7 +31,7 @@ pub struct Policy {
     /// itself, or as long as an empty bucket takes to be full. `None` if time alone brings nothing
     /// back.
     pub window: Option<Span>,
-    /// Whether it is obeyed; a shadow limit is not, and clients do not hear of it.
+    /// Whether it is enforced; a shadow limit is not, and is hidden from clients.
     pub enforced: bool,
 }
 

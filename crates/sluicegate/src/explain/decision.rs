@@ -20,12 +20,12 @@ pub(crate) struct CurrentDecision {
     pub(crate) reason: String,
 }
 
-/// What the description needs beside the outcome.
+/// Inputs of the description other than the outcome.
 #[derive(Debug, Clone, Copy)]
 struct Context<'a> {
     /// The deciding limit; those of Envoy's form have no name.
     limit: Option<&'a str>,
-    /// What is left before the request: the least of all limits.
+    /// Remaining quota before the request: the minimum over all limits.
     remaining: Option<i64>,
     /// The cost of the request.
     cost: u64,
@@ -85,7 +85,8 @@ fn describe(verdict: &Verdict, context: Context<'_>) -> (&'static str, String) {
     outcome(verdict.outcome, context)
 }
 
-/// Why a cost above what is left is admitted. A peek charges nothing, so the verdict does not say.
+/// Why a cost above the remaining quota is admitted. A peek charges nothing, so the verdict lacks
+/// this.
 fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'static str> {
     let left = verdict.remaining.filter(|_| verdict.is_allowed() && cost > 0)?;
     if left >= i64::try_from(cost).unwrap_or(i64::MAX) {

@@ -15,7 +15,7 @@ use super::render;
 use super::rule::{LocatedRule, json, text};
 use crate::engine::{Checked, Snapshot};
 
-/// A request, trace: see [`explain`](super::explain).
+/// An explained request: see [`explain`](super::explain).
 #[derive(Debug)]
 pub struct Explanation<'a> {
     pub(super) domain: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct ListedEntry {
     pub(super) entry: String,
 }
 
-/// A descriptor, trace.
+/// An explained descriptor.
 #[derive(Debug)]
 pub(super) struct DescriptorExplanation<'a> {
     /// As the command line takes it: `user_id=42,path=/login`.
@@ -49,7 +49,7 @@ pub(super) struct DescriptorExplanation<'a> {
     pub(super) cost: u64,
 }
 
-/// What applies to a descriptor: a rule, or a limit that came with it.
+/// The rule that applies to a descriptor, or the limit sent with it.
 #[derive(Debug)]
 pub(super) struct AppliedRule {
     pub(super) id: String,

@@ -7,12 +7,12 @@ use sluicegate_rules::set::{Configured, DomainNo, MatchPath, RuleSet};
 
 use super::rule::path_of;
 
-/// How much is trace of what may follow.
+/// Maximum number of candidates listed in a hint.
 const FOLLOWING_MAX: usize = 5;
 /// The most candidates compared for a similar name: comparing costs time of a running engine.
 const COMPARED_MAX: usize = 10_000;
 
-/// Why there is no rule, if there is none.
+/// Explains why no rule matches; `None` if one does.
 pub(crate) fn why_not(
     set: &RuleSet,
     domain: DomainNo,
@@ -47,7 +47,7 @@ pub(crate) fn why_not(
     })
 }
 
-/// What may come next.
+/// Descriptors configured directly below `path`.
 fn below<'a>(set: &'a RuleSet, domain: DomainNo, path: &[Configured<'a>]) -> Vec<Configured<'a>> {
     match path.last() {
         Some(last) => last.below().take(COMPARED_MAX).collect(),
@@ -76,7 +76,7 @@ fn following(level: &[Configured<'_>]) -> String {
     format!("; {}{more} could follow", shown.join(", "))
 }
 
-/// What may have been meant by an entry that matched nothing.
+/// Suggests a correction for an entry that matched nothing.
 fn meant(set: &RuleSet, domain: DomainNo, level: &[Configured<'_>], entry: Entry<'_>) -> String {
     let same_key = || level.iter().filter(|one| one.key() == entry.key);
     if same_key().next().is_some() {
@@ -98,7 +98,7 @@ fn meant(set: &RuleSet, domain: DomainNo, level: &[Configured<'_>], entry: Entry
     }
 }
 
-/// Where else a key stands.
+/// Path of the first descriptor with this key.
 fn path_to_key<'a>(
     level: Vec<Configured<'a>>,
     key: &str,
@@ -117,7 +117,7 @@ fn path_to_key<'a>(
     None
 }
 
-/// What may have been meant by a domain that nobody knows.
+/// Suggests a correction for an unknown domain.
 pub(crate) fn unknown_domain(set: &RuleSet, name: &str) -> String {
     let known = || set.domains();
     if let Some(near) = nearest(name, known().take(COMPARED_MAX)) {

@@ -1,5 +1,5 @@
-//! Explains a decision without counting the request: which rules match, which counters they use,
-//! and what those counters hold.
+//! Explains a decision without counting the request: the matching rules, their counters and the
+//! counters' state.
 //!
 //! [`RuleSet::explain`](sluicegate_rules::set::RuleSet::explain) traces the match and
 //! [`Snapshot::peek`] decides, by the same steps as a check. The result is text

@@ -193,7 +193,7 @@ fn applied_json(applied: &AppliedRule) -> Value {
     })
 }
 
-/// What stands there now, before the request, and what the request would be explanation.
+/// State before the request, and the verdict that the request would get.
 fn decision_json(decision: &CurrentDecision) -> Value {
     let Verdict { outcome, remaining, reset_after, .. } = decision.verdict;
     let (wait, retry_after, max_cost) = match outcome {

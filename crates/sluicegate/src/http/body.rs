@@ -6,7 +6,7 @@ use sluicegate_core::verdict::Outcome;
 
 use super::{Style, VerdictResponse, millis_to_go};
 
-/// What the IETF draft calls the problem.
+/// The problem type of the IETF draft.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 // === impl VerdictResponse ===
@@ -33,8 +33,8 @@ impl VerdictResponse<'_> {
         String::from_utf8(body).ok()
     }
 
-    /// Appends the member `error` of such a body, for one that has more to say; whether there was a
-    /// denial to write.
+    /// Appends the `error` member of such a body, for bodies with more members. Returns whether
+    /// there was a denial to write.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -129,7 +129,7 @@ fn write_number(out: &mut Vec<u8>, name: &[u8], number: u64) {
 // === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
-    /// What to tell a person whose request was denied; `None` if it was admitted.
+    /// Human-readable message of a denial; `None` if the request was admitted.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -160,14 +160,14 @@ impl VerdictResponse<'_> {
 
 /// A wait in whole seconds, minutes, hours or days, rounded up.
 ///
-/// Between one and two of a unit the smaller one is used, so that nobody waits more than half as
-/// long again: 61 seconds are not two minutes.
+/// Between one and two of a unit the smaller unit is used, so that rounding adds at most half: 61
+/// seconds are not two minutes.
 fn in_words(wait: Span) -> String {
     let seconds = wait.as_micros().div_ceil(1_000_000).max(1);
     let minutes = seconds.div_ceil(60);
     let hours = minutes.div_ceil(60);
     let days = hours.div_ceil(24);
-    // Whether so many are better said in the smaller unit, of which so many make one of the larger.
+    // Whether to use the smaller unit, of which `in_larger` make one of the larger.
     let few = |count: u64, in_larger: u64| count < 2 * in_larger && count != in_larger;
     if few(seconds, 60) {
         counted(seconds, "second")

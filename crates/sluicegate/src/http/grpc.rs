@@ -1,4 +1,4 @@
-//! The same answers for gRPC, whose denials are a 200 with a status of their own in the headers.
+//! The same responses for gRPC, where a denial is HTTP 200 with a gRPC status in the headers.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -12,9 +12,9 @@ const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-push
 
 /// `RESOURCE_EXHAUSTED`.
 const RESOURCE_EXHAUSTED: i32 = 8;
-/// The longest time that a client library is asked to sleep while its caller waits.
+/// The longest pushback sent to a client library, which sleeps while its caller waits.
 const PUSHBACK_MAX: Span = Span::from_secs(60);
-/// Any negative number asks not to try again.
+/// Any negative number disables the retry.
 const PUSHBACK_NEVER: i64 = -1;
 
 /// Whether a request speaks gRPC, by its `Content-Type`. (gRPC-Web does not: it is another

@@ -16,7 +16,7 @@ const X_WARNING: HeaderName = HeaderName::from_static("x-ratelimit-warning");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Names no limit: a verdict says that one of its limits is soft, not which.
+/// Names no limit: a verdict does not identify the soft limit.
 const WARNING: &str = "Request quota exceeded. Admitted within the margin of a soft limit.";
 
 /// The numbers of the deciding limit, as headers carry them.
@@ -24,7 +24,7 @@ const WARNING: &str = "Request quota exceeded. Admitted within the margin of a s
 pub struct Figures {
     /// Its quota.
     pub limit: u64,
-    /// What is left of it.
+    /// Remaining quota.
     pub remaining: u64,
     /// Until it is full; `None` if it never will be.
     pub reset_after: Option<Span>,
@@ -80,7 +80,7 @@ impl VerdictResponse<'_> {
         }
     }
 
-    /// Time until the deciding limit is full, as far as the verdict tells.
+    /// Time until the deciding limit is full, as far as the verdict contains it.
     fn reset_after(&self, policy: &Policy) -> Span {
         let longest_of_all = self.verdict.reset_after;
         let in_debt = self.verdict.remaining.is_some_and(|remaining| remaining < 0);
@@ -122,9 +122,9 @@ impl VerdictResponse<'_> {
         service_limit(&policy.name, figures.remaining, window)
     }
 
-    /// Adds to what the upstream says; a denial has no upstream.
+    /// Appends to the upstream's values; a denial has no upstream.
     fn write_field(&self, name: HeaderName, list: String, headers: &mut HeaderMap) {
-        // Copied, so that it takes no more memory than it needs.
+        // Copied to drop the excess capacity.
         let Ok(value) = HeaderValue::from_str(&list) else {
             return;
         };
@@ -152,16 +152,17 @@ fn has_less(headers: &HeaderMap, remaining: u64) -> bool {
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// The longest name in a field; the configuration has no longer ones.
 const NAME_CHARS_MAX: usize = 64;
-/// The longest list of policies. Clients and proxies give all headers together 8 KiB or so.
+/// Maximum length of the policy list. Clients and proxies limit all headers together to about 8
+/// KiB.
 const LIST_BYTES_MAX: usize = 2_048;
-/// Room for what follows a name, nearly always.
+/// Capacity for the parameters after a name; rarely exceeded.
 const PARAMETERS_BYTES: usize = 40;
 
 // The first policy always fits: each character of its name takes at most four bytes, written as
 // `%XX`.
 const _: () = assert!(NAME_CHARS_MAX * 4 * 3 + 100 < LIST_BYTES_MAX);
 
-/// An item of `RateLimit`: what is left of one policy, and for how many seconds.
+/// An item of `RateLimit`: the remaining quota of one policy, and its seconds.
 pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> String {
     let mut item = String::with_capacity(name.len() + PARAMETERS_BYTES);
     push_string(&mut item, name);
@@ -172,8 +173,8 @@ pub(super) fn service_limit(name: &str, left: u64, seconds: Option<u64>) -> Stri
     item
 }
 
-/// The list in `RateLimit-Policy`: those that have a quota; `None` if there are none, since the
-/// list must not be empty.
+/// The `RateLimit-Policy` list of the policies with a quota; `None` instead of an empty list, which
+/// is invalid.
 pub(super) fn quota_policies<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<String> {
     let mut list = String::new();
     for policy in policies {
@@ -207,7 +208,7 @@ fn push_quota_policy(list: &mut String, policy: &Policy, quota: u64) {
     }
 }
 
-/// Appends a quoted string, whatever the text: only printable ASCII may stand in it.
+/// Appends a quoted string; characters other than printable ASCII are percent-encoded.
 fn push_string(out: &mut String, text: &str) {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     out.push('"');

@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | status | the upstream's | 429 ([`Style::denied`]) | the same | the upstream's |
 //! | `X-RateLimit-Limit` | quota | quota | quota | |
-//! | `X-RateLimit-Remaining` | what is left | what is left | what is left | |
+//! | `X-RateLimit-Remaining` | remaining quota | remaining quota | remaining quota | |
 //! | `X-RateLimit-Reset` | when it is full | when it is full | when it is full | |
 //! | `X-RateLimit-Retry-After`, `Retry-After` | | seconds to wait | | |
 //! | `X-RateLimit-Warning` | above a soft limit | | | |
@@ -19,26 +19,27 @@
 //! | `grpc-message` | | the body's message | the body's message | |
 //! | `grpc-retry-pushback-ms` | | the wait; −1 above a minute | −1 | |
 //!
-//! **Whose numbers.** Quota, rest and reset are those of the limit that decided. A verdict knows
-//! only the longest reset of its plan, so with several limits the one told is cut at the window of
-//! the limit that decided, unless that is in debt: else a bucket of 50 per second beside a daily
-//! limit would seem to take all day. The policies are listed as far as they fit into 2 KiB.
+//! **Deciding limit.** Quota, remaining quota and reset are those of the limit that decided. A
+//! verdict contains only the longest reset of its plan. With several limits the reported reset is
+//! therefore capped at the window of the deciding limit, unless that limit is in debt: otherwise a
+//! bucket of 50 per second beside a daily limit would seem to take all day. The policy list is cut
+//! at 2 KiB.
 //!
-//! **Where there is no number.** Of a limit without a quota (`warm_up`: the more it has stored, the
-//! slower it is) only the wait of a denial is told, no limit, rest or reset. A quota of 0 never
-//! fills: no reset. A limit that is full has no `t`. A window below a second has no `w`, which
-//! counts whole seconds: rounded up it would slow clients down many times over.
+//! **Missing numbers.** A limit without a quota (`warm_up`: the more it has stored, the slower it
+//! is) reports only the wait of a denial: no limit, remaining quota or reset. A quota of 0 never
+//! fills and has no reset. A full limit has no `t`. A window below a second has no `w`, which
+//! counts whole seconds: rounding up would slow clients down many times over.
 //!
-//! **Who is not told of.** Shadow limits, and the partition key of the IETF draft: it would tell
-//! one client how others are told apart.
+//! **Never reported.** Shadow limits, and the partition key of the IETF draft, which would disclose
+//! how clients are distinguished.
 //!
-//! **Rounding.** Times round up, so that a client that obeys is admitted; seconds to wait are at
-//! least 1. What is left is at least 0. Seconds to go are at most 2^31 − 1 (68 years), since many
-//! clients hold them in 32 bits, and integers in the IETF fields at most 999,999,999,999,999, which
-//! is all that a structured field can hold.
+//! **Rounding.** Times round up, so that a client that obeys is admitted; a wait is at least 1
+//! second. The remaining quota is at least 0. Seconds are at most 2^31 − 1 (68 years), since many
+//! clients store them in 32 bits. Integers in the IETF fields are at most 999,999,999,999,999, the
+//! maximum of a structured field.
 //!
-//! **Names.** In a field, what is not printable ASCII is percent-encoded and the rest after 64
-//! characters left out; the body has the name as it is.
+//! **Names.** In a header field, characters other than printable ASCII are percent-encoded and
+//! names are cut after 64 characters; the body contains the name unchanged.
 //!
 //! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less
 //! is left there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
@@ -46,11 +47,11 @@
 //!
 //! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is
 //! the wait and not the reset, because `Retry-After` should not name a time before the end of `t`.
-//! A concurrency limit says `qu="concurrent-requests"`.
+//! A concurrency limit sends `qu="concurrent-requests"`.
 //!
-//! **gRPC.** A client library with a retry policy sleeps as long as `grpc-retry-pushback-ms` says,
-//! and its caller with it. For up to a minute that is what everybody wants; beyond, −1 hands the
-//! denial to the caller at once, and the message says how long to wait.
+//! **gRPC.** A client library with a retry policy sleeps for `grpc-retry-pushback-ms` and blocks
+//! its caller. Waits of up to a minute are sent; above, −1 returns the denial to the caller at
+//! once, and the message contains the wait.
 
 mod body;
 mod grpc;
@@ -65,7 +66,7 @@ pub use self::grpc::is_grpc;
 pub use self::headers::Figures;
 use crate::Policy;
 
-/// A verdict, as it is told to the client. The [module](self) has the table.
+/// A verdict, rendered for the client. The [module](self) has the table.
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -105,11 +106,11 @@ use crate::Policy;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct VerdictResponse<'a> {
-    /// What the plan said.
+    /// The verdict of the plan.
     pub verdict: &'a Verdict,
     /// The limits of the plan, in its order.
     pub policies: &'a [Policy],
-    /// When it was said.
+    /// The time of the verdict.
     pub now: Timestamp,
 }
 
@@ -134,12 +135,12 @@ pub struct Style {
     pub reset: Reset,
     /// Whether to write `RateLimit` and `RateLimit-Policy`.
     pub ietf_fields: bool,
-    /// The status of a denial: 429; or 503, or what else the asker understands (nginx'
-    /// `auth_request`: 403).
+    /// The status of a denial: 429, 503 or another that the client supports (nginx' `auth_request`:
+    /// 403).
     pub denied: StatusCode,
 }
 
-/// How `X-RateLimit-Reset` counts. All round up: whoever comes at that time does not come early.
+/// Format of `X-RateLimit-Reset`. All round up: a request at that time is not early.
 ///
 /// ```
 /// use sluicegate::http::Reset;
@@ -189,8 +190,8 @@ impl<'a> VerdictResponse<'a> {
         self.write_limits(style, headers);
         if self.is_denied() {
             headers::put(headers, CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            // No cache keeps a 429 by default, but some are told to, and this one is for one client
-            // only.
+            // Caches do not store a 429 by default, but some are configured to; this one is for one
+            // client.
             headers::put(headers, CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
     }
@@ -228,19 +229,18 @@ impl<'a> VerdictResponse<'a> {
         }
     }
 
-    /// The limit that decided, unless it is one that clients do not hear of.
+    /// The limit that decided, unless it is a shadow limit, which clients never see.
     fn decider(&self) -> Option<&'a Policy> {
         self.policies.get(self.verdict.decided_by?).filter(|policy| policy.enforced)
     }
 }
 
-/// Whole seconds to go, rounded up, in what 32 bits can hold.
+/// Whole seconds until a time, rounded up and capped at 31 bits.
 fn seconds_to_go(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000_000).min(i32::MAX.unsigned_abs().into())
 }
 
-/// Whole seconds that a denied client has to wait: at least one, since 0 would say that it need
-/// not.
+/// Whole seconds that a denied client has to wait: at least 1, since 0 means no wait.
 fn seconds_to_wait(span: Span) -> u64 {
     seconds_to_go(span).max(1)
 }

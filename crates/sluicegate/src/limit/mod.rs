@@ -3,14 +3,14 @@
 //! Each algorithm is a type with the numbers it needs and sensible values for the rest. Nothing is
 //! checked until a limiter is built from it, so that a chain of calls needs one `?`.
 //!
-//! | to say | write |
+//! | limit | code |
 //! |---|---|
 //! | 10 a second, bursts of 50 | `TokenBucket::per_second(10).burst(50)` |
 //! | 10,000 a day, the day in Berlin | `FixedWindow::per_day(10_000).in_zone("Europe/Berlin")` |
 //! | never more than 5 in any minute | `SlidingLog::per_minute(5)` |
 //! | about 100 in any minute, for millions of users | `SlidingWindow::per_minute(100)` |
 //! | one every 100 ms, up to 20 waiting | `LeakyBucket::per_second(10).queue(20)` |
-//! | a steady 5 a second; who takes more makes the next one wait | `SmoothBursty::per_second(5)` |
+//! | a steady 5 a second; a larger request delays the next one | `SmoothBursty::per_second(5)` |
 //! | the same, cold at first | `WarmUp::per_second(5).over(Duration::from_secs(10))` |
 //! | 50 permits every second, bookable ahead | `Cycle::of(50).every(Duration::from_secs(1))` |
 //! | 10 at a time | `Concurrency::at_most(10)` |
@@ -75,7 +75,7 @@ pub enum LimitError {
     InRule {
         /// Which rule.
         rule: String,
-        /// What is wrong with it.
+        /// The reason.
         error: QuotaError,
     },
 }

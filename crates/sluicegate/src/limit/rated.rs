@@ -1,4 +1,4 @@
-//! What all limits with a rate have in common: so many per period.
+//! Common parts of all limits with a rate: a count per period.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ pub struct SmoothBursty {
 }
 rated!(SmoothBursty { max_burst: SECOND });
 
-/// A steady rate that is slower after a pause: what it protects has to warm up. As Guava's.
+/// A steady rate that is lower after a pause, for resources that need to warm up. As Guava's.
 ///
 /// ```
 /// use std::time::Duration;

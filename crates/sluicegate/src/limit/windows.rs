@@ -79,11 +79,11 @@ pub struct SlidingWindow {
 }
 rated!(SlidingWindow { rounding: Rounding::Floor });
 
-/// So many in each window of the clock, counted as Envoy's rate limit service does: first counted,
-/// then compared, so that what is denied counts too.
+/// A count per clock window with the semantics of Envoy's rate limit service: it counts first and
+/// compares then, so denied requests count too.
 ///
-/// It counts whatever other limits say. A cost of 0 is denied where more came than may pass, and a
-/// number of 0 is not a mistake: then nothing passes but a cost of 0.
+/// It counts even if other limits deny. A cost of 0 is denied once the count exceeds the limit. A
+/// limit of 0 is valid: only a cost of 0 passes.
 ///
 /// ```
 /// use sluicegate::Limiter;

@@ -9,11 +9,11 @@ use crate::memory::{UNCOUNTED, prefetch};
 const AHEAD: usize = 16;
 
 impl Limiter {
-    /// One hit for each key, all at the same moment; `each` is told the place of the key and the
+    /// One hit for each key, all at the same time; `each` receives the index of the key and the
     /// verdict.
     ///
-    /// Keys are decided in their order, each on its own. It is faster than one call after another,
-    /// because the clock is read once and memory is fetched ahead.
+    /// Keys are decided in order, each independently. A batch is faster than single calls: it reads
+    /// the clock once and prefetches memory.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -34,8 +34,7 @@ impl Limiter {
         let mut hashes = [0; AHEAD];
         let mut bytes = [[].as_slice(); AHEAD];
         for (chunk, keys) in keys.chunks(AHEAD).enumerate() {
-            // First where all keys are, then what they are, then where they lead: each time all at
-            // once.
+            // Each step runs for all keys before the next, so that prefetches overlap.
             for (bytes, key) in bytes.iter_mut().zip(keys) {
                 *bytes = key.as_ref();
                 prefetch(bytes);

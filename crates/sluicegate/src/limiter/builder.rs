@@ -1,4 +1,4 @@
-//! What there is to say about a limiter before it is one.
+//! Builder of a limiter.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ pub struct Builder {
 // === impl Builder ===
 
 impl Builder {
-    /// Adds a limit. Several are decided as one: all agree, or nobody is charged.
+    /// Adds a limit. Several limits are one decision: all are charged, or none.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -85,7 +85,7 @@ impl Builder {
         self
     }
 
-    /// How strictly the limits are enforced; hard unless told.
+    /// The enforcement mode; hard by default.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -105,7 +105,7 @@ impl Builder {
         Self { mode, ..self }
     }
 
-    /// What it is called in events and snapshots.
+    /// The name in events and snapshots.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -119,7 +119,7 @@ impl Builder {
         Self { name: name.into(), ..self }
     }
 
-    /// The store; one of its own unless told.
+    /// The store; a separate one by default.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -135,7 +135,7 @@ impl Builder {
         Self { memory: Some(memory.clone()), ..self }
     }
 
-    /// What happens to an identity for which the store has no room.
+    /// The decision for an identity that exceeds the store's cap.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -154,7 +154,7 @@ impl Builder {
         Self { overflow, ..self }
     }
 
-    /// The clock; the system's unless told.
+    /// The clock; the system clock by default.
     ///
     /// ```
     /// use std::time::Duration;
@@ -175,7 +175,7 @@ impl Builder {
         Self { clock: Some(Box::new(clock)), ..self }
     }
 
-    /// Who hears of every decision: see [`Listener`].
+    /// The listener that receives every decision: see [`Listener`].
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;

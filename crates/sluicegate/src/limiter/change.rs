@@ -11,12 +11,13 @@ use crate::limit::{IntoLimit, LimitError};
 use crate::plan::Rule;
 
 impl Limiter {
-    /// Replaces the limits for everybody.
+    /// Replaces the limits of all identities.
     ///
-    /// A new limit continues the old one of the same name; without a name, the nameless one at its
-    /// place. What an identity keeps is told by `carry_over`. Each identity is under the old limits
-    /// until the moment it is under the new ones; while the change goes on, which takes about a
-    /// tenth of a second for a million identities, some are already and others are not yet.
+    /// A new limit continues the old one of the same name; without a name, the nameless one at the
+    /// same index. `carry_over` selects the state that an identity keeps. Each identity switches
+    /// from the old limits to the new ones atomically. The change takes about a tenth of a second
+    /// for a million identities; until it ends, some are under the new limits and others under the
+    /// old.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -38,7 +39,7 @@ impl Limiter {
     ) -> Result<(), LimitError> {
         let limits: Vec<LimitConfig> =
             limits.into_iter().map(IntoLimit::into_limit).collect::<Result<_, _>>()?;
-        // One change at a time: the lock is held until everybody has moved.
+        // Serializes changes: the lock is held until all identities have moved.
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
         let new = Arc::new(Rule::new(limits, old.mode)?.after(&old));
@@ -76,7 +77,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Tells an elastic limiter how loaded what it protects is, in thousandths of its capacity.
+    /// Reports the load of the protected resource to an elastic limiter, in thousandths of its
+    /// capacity.
     ///
     /// A signal is believed for 10 seconds.
     ///

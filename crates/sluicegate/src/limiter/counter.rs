@@ -1,5 +1,5 @@
-//! The limiter of a rule, and counters of single identities under it. The limits come with each
-//! request, since rules are replaced while requests are in flight.
+//! The limiter of a rule, and counters of single identities under it. Each request carries the
+//! limits, since rules are replaced while requests are in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,13 +71,12 @@ impl Limiter {
         Self { inner }
     }
 
-    /// While this is held, nobody changes the limits or writes down what belongs to them.
+    /// While the guard is held, the limits do not change and no snapshot of them is written.
     pub(crate) fn hold_changes(&self) -> MutexGuard<'_, ()> {
         self.inner.changing.lock()
     }
 
-    /// Moves everybody to the limits of a newer rule, who has not been moved yet. To be called with
-    /// changes held.
+    /// Moves all identities to the limits of a newer rule. The caller must hold `hold_changes`.
     pub(crate) fn follow(&self, rule: &Arc<Rule>, overflow: Overflow, now: Timestamp) {
         self.inner.shards.set_overflow(overflow);
         self.inner.shards.change(rule, CarryOver::Used, now);
@@ -85,13 +84,13 @@ impl Limiter {
         self.inner.waiters.wake_all();
     }
 
-    /// The same for a limiter that was made by somebody who came with an older rule, after the
-    /// newer one had been loaded.
+    /// The same for a limiter that a request created under an older rule, after the newer one was
+    /// loaded.
     pub(crate) fn catch_up(&self, rule: &Arc<Rule>, overflow: Overflow) {
         let is_older = || self.inner.rule.read().generation < rule.generation;
         if is_older() {
-            // Nobody asks under the newer rule before, so no state of it is written down as one of
-            // the older.
+            // No request uses the newer rule before, so no state of it is saved as one of the
+            // older.
             let _changing = self.hold_changes();
             if is_older() {
                 self.follow(rule, overflow, self.now());
@@ -99,14 +98,14 @@ impl Limiter {
         }
     }
 
-    /// From now on nothing of it is saved: its rule is gone, and another may have its name. Nobody
-    /// needs to wait for a slot of it.
+    /// Excludes the limiter from snapshots, since a new rule may reuse its name, and wakes all
+    /// waiters.
     pub(crate) fn retire(&self) {
         self.inner.retired.store(true, Ordering::Release);
         self.inner.waiters.wake_all();
     }
 
-    /// Hears what the load was at a moment, if its limits are elastic.
+    /// Feeds a load sample to the gate, if the limits are elastic.
     pub(crate) fn observe_load(&self, load: u64, at: Timestamp) {
         let mode = self.inner.rule.read().mode;
         if let Mode::Elastic { gate: levels, .. } = mode {
@@ -115,7 +114,7 @@ impl Limiter {
         }
     }
 
-    /// Gives back what one part of its memory has no use for.
+    /// Releases unused memory of the next shard.
     pub(crate) fn sweep_next(&self) {
         self.inner.shards.sweep_next(self.now());
     }
@@ -141,8 +140,8 @@ impl CounterRef<'_> {
         self.try_apply(op, now).map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
-    /// Resets the limits; those of an identity without room of its own with all that share its
-    /// room.
+    /// Resets the limits. An identity in the overflow state is reset together with all that share
+    /// it.
     pub(crate) fn reset(&self, now: Timestamp) -> Verdict {
         let answer = self.apply_to(self.target(None, now), Op::Reset, now);
         answer.map_or(UNCOUNTED, |answer| answer.verdict)
@@ -171,8 +170,7 @@ impl CounterRef<'_> {
         shards.replace(rule, hash, account, now);
     }
 
-    /// Decision of each limit on a cost of its own, and the rule that the limits are of. Changes
-    /// nothing.
+    /// Decision of each limit on a cost, and the rule of the limits. Changes nothing.
     pub(crate) fn decisions(&self, cost: u64, now: Timestamp) -> (Arc<Rule>, Vec<Decision>) {
         let Target { shards, hash, spare_capacity, rule, .. } = self.target(Some(cost), now);
         shards.evaluate(rule, hash, cost, Moment { now, spare_capacity })
@@ -212,8 +210,8 @@ impl CounterRef<'_> {
         self.has_slots() && shards.renew(shards.hash(self.key), holder, now)
     }
 
-    /// Forgets a booking whose turn has come, and starts the lease of a slot that came with it.
-    /// Whether there is one.
+    /// Drops a booking whose turn has come and starts the lease of its slot. Returns whether it
+    /// holds one.
     pub(crate) fn forget(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
         shards.forget(shards.hash(self.key), holder, now);
@@ -243,8 +241,8 @@ impl CounterRef<'_> {
     }
 }
 
-/// Applies an operation to several counters, each with its own cost: all or nothing. `op` makes it
-/// from the largest cost; the verdicts are written to `verdicts`.
+/// Applies an operation to several counters, each with its own cost: all or nothing. `op` builds
+/// the operation from the largest cost; the verdicts are written to `verdicts`.
 ///
 /// # Errors
 /// When a limit refuses the operation. Then nothing has changed, and all verdicts admit.

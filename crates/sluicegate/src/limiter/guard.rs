@@ -1,4 +1,4 @@
-//! Guards: what is given back when they are dropped.
+//! Guards that release on drop.
 
 use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
@@ -8,7 +8,7 @@ use sluicegate_core::verdict::Verdict;
 
 use super::Limiter;
 
-/// A slot of a concurrency limit, given back on drop: see
+/// A slot of a concurrency limit, released on drop: see
 /// [`KeyedOps::permit`](crate::KeyedOps::permit).
 ///
 /// A process that ends without dropping it leaks nothing either: a slot is free when its lease
@@ -20,10 +20,9 @@ pub struct Permit {
     verdict: Verdict,
 }
 
-/// An estimate that was charged, to be settled: see
-/// [`KeyedOps::reserve`](crate::KeyedOps::reserve).
+/// A charged estimate, settled later: see [`KeyedOps::reserve`](crate::KeyedOps::reserve).
 ///
-/// Dropped without [`Reservation::commit`], it is given back: the work was not done.
+/// Dropping it without [`Reservation::commit`] refunds it: the work was not done.
 #[derive(Debug)]
 #[must_use = "the reservation is given back when this is dropped"]
 pub struct Reservation {
@@ -31,7 +30,7 @@ pub struct Reservation {
     verdict: Verdict,
 }
 
-/// What is held under an id, until it is let go.
+/// The charge or slot held under an id, until it is released.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) limiter: Limiter,
@@ -47,7 +46,7 @@ impl Permit {
         Self { held: Held::new(limiter, hash, holder), verdict }
     }
 
-    /// What the limiter said.
+    /// The verdict.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -83,7 +82,7 @@ impl Permit {
     /// ```
     ///
     /// # Errors
-    /// When the lease had ended: somebody else may have the slot now.
+    /// When the lease has ended: another holder may have the slot.
     pub fn renew(&self) -> Result<(), Refusal> {
         let Held { limiter, hash, holder, .. } = &self.held;
         let renewed = limiter.inner.shards.renew(*hash, *holder, limiter.now());
@@ -104,7 +103,7 @@ impl Reservation {
         Self { held: Held::new(limiter, hash, holder), verdict }
     }
 
-    /// What the limiter said.
+    /// The verdict.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -117,8 +116,8 @@ impl Reservation {
         &self.verdict
     }
 
-    /// Settles with what was really used: the rest is given back, or more is charged, into debt if
-    /// need be.
+    /// Settles with the actual cost: the difference is refunded, or charged, into debt if
+    /// necessary.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -154,21 +153,21 @@ impl Held {
         self.limiter.inner.apply(self.hash, None, op, now)
     }
 
-    /// It was used, and is over: nothing is given back, and a slot that came with it stays held.
+    /// Consumes the charge: nothing is refunded, and its slot stays held.
     pub(super) fn forget_at(&mut self, now: Timestamp) {
         if !std::mem::replace(&mut self.let_go, true) {
             self.limiter.inner.shards.forget(self.hash, self.holder, now);
         }
     }
 
-    /// Gives back what can be, once.
+    /// Refunds the charge and releases the slot, once.
     pub(super) fn cancel(&mut self) {
         self.cancel_at(self.limiter.now());
     }
 
     pub(super) fn cancel_at(&mut self, now: Timestamp) {
         if !std::mem::replace(&mut self.let_go, true) {
-            // It may have run out meanwhile: then there is nothing to give back.
+            // An expired id has nothing to release.
             let _ = self.ask(Op::Cancel { holder: self.holder }, now);
         }
     }

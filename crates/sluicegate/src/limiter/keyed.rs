@@ -102,8 +102,7 @@ impl<'a> KeyedOps<'a> {
         Self { max_wait: span(max_wait), ..self }
     }
 
-    /// Waits up to so much longer than needed, at random, so that those who wait for the same
-    /// moment do not all come at once.
+    /// Adds a random delay of up to `max` to a wait, so that waiters do not start simultaneously.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -124,7 +123,7 @@ impl KeyedOps<'_> {
     /// May it go now? If so, the cost is charged.
     ///
     /// On a concurrency limit without an [`KeyedOps::id`] the slot is held until its lease ends;
-    /// [`KeyedOps::permit`] gives it back earlier.
+    /// [`KeyedOps::permit`] releases it earlier.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -180,8 +179,8 @@ impl KeyedOps<'_> {
         Ok((answer.taken.unwrap_or(0), answer.verdict))
     }
 
-    /// Consumes the cost, also below zero: what was used was used. The verdict's wait is how long
-    /// the debt takes to be paid.
+    /// Consumes the cost, into debt if necessary. The wait in the verdict is the time until the
+    /// debt is repaid.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -196,7 +195,7 @@ impl KeyedOps<'_> {
         Ok(self.ask(Op::Charge { cost: self.cost })?.verdict)
     }
 
-    /// Gives the cost back, at most until full.
+    /// Refunds the cost, at most until full.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -227,7 +226,7 @@ impl KeyedOps<'_> {
         Ok(self.ask(Op::Add { cost: self.cost, force: true })?.verdict)
     }
 
-    /// Takes what is left; how much that was.
+    /// Consumes the remaining quota and returns it.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -270,13 +269,13 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it, or its id is not what it needs to be.
+    /// When a limit does not support the operation, or the id is missing or invalid.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         self.ask_at(op, self.when())
     }
 
-    /// A slot of a concurrency limit, given back when the guard is dropped. Other limits of the
-    /// plan are charged as by a hit, and keep what they were charged.
+    /// Acquires a slot of a concurrency limit and releases it when the guard is dropped. Other
+    /// limits of the plan are charged as by a hit, without a refund.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -298,7 +297,7 @@ impl KeyedOps<'_> {
         Ok(Permit::new(self.limiter.clone(), self.hash(), holder, answer.verdict))
     }
 
-    /// Charges an estimate, to be settled with [`Reservation::commit`] within a minute.
+    /// Charges an estimate, which [`Reservation::commit`] settles within a minute.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -314,7 +313,7 @@ impl KeyedOps<'_> {
         self.reserve_for(crate::clock::duration(RESERVE_TTL))
     }
 
-    /// The same, to be settled within `ttl`; after that it is given back by itself.
+    /// Charges an estimate that expires after `ttl`; an expired estimate is refunded.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -336,7 +335,7 @@ impl KeyedOps<'_> {
         Ok(Reservation::new(self.limiter.clone(), self.hash(), holder, verdict))
     }
 
-    /// Books a turn ahead, to be waited for or given up: see [`Booking`].
+    /// Books a turn ahead: see [`Booking`].
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};

@@ -1,4 +1,4 @@
-//! A limiter: limits, the states of everybody under them, and what can be asked.
+//! The limiter: limits, the state of each identity under them, and the operations.
 
 mod batch;
 mod builder;
@@ -40,10 +40,10 @@ use crate::memory::{Answered, Shards, UNCOUNTED};
 use crate::plan::Rule;
 use crate::policy::Policy;
 
-/// Decides who may go.
+/// Admits or denies requests.
 ///
-/// A limiter has one limit or several, and keeps what it needs of every identity that asks: a user,
-/// an address, a tenant, whatever the key says. Clones are the same limiter.
+/// A limiter has one limit or several, and stores the state of each identity: a user, an address, a
+/// tenant or any other key. Clones share their state.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -70,7 +70,7 @@ struct Inner {
     /// Shared with the rule that it is the limiter of, if it is.
     gate: Arc<Mutex<Gate>>,
     waiters: wait::Waiters,
-    /// Whether it is not to be saved any more.
+    /// Whether snapshots exclude it.
     retired: AtomicBool,
 }
 
@@ -84,10 +84,10 @@ enum Time {
 // === impl Limiter ===
 
 impl Limiter {
-    /// A limiter with one limit, on a store of its own.
+    /// A limiter with one limit, on a separate store.
     ///
     /// # Errors
-    /// When the limit's numbers cannot be held; the message says which and what could be.
+    /// When a number of the limit is out of range; the message contains the number and the range.
     pub fn new(limit: impl IntoLimit) -> Result<Self, LimitError> {
         Self::builder().limit(limit).build()
     }
@@ -112,7 +112,7 @@ impl Limiter {
         Self::builder().yaml(text).build()
     }
 
-    /// A limiter with more to say about it.
+    /// Starts a builder, for more than one limit or other options.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -186,7 +186,7 @@ impl Limiter {
         KeyedOps::new(self, key.as_ref())
     }
 
-    /// What time it is by this limiter's clock.
+    /// The time of this limiter's clock.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -217,8 +217,8 @@ impl Limiter {
         &self.inner.name
     }
 
-    /// What the outside may be told about its limits, in their order: a verdict's `decided_by` is a
-    /// place in it.
+    /// The public description of its limits, in order: a verdict's `decided_by` is an index into
+    /// it.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -234,7 +234,7 @@ impl Limiter {
         self.inner.rule.read().policies.clone()
     }
 
-    /// The limit that decided, as the outside may be told of it.
+    /// The public description of the limit that decided.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -250,7 +250,7 @@ impl Limiter {
         self.policies().get(verdict.decided_by?).cloned()
     }
 
-    /// Gives back memory that is not needed any more.
+    /// Releases unused memory.
     ///
     /// There is no need to call it as long as there is traffic, which does the same by and by.
     ///
@@ -309,10 +309,9 @@ impl Inner {
 
     #[cold]
     fn hit_long(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
-        // Without an id a slot is held until its lease ends: the id is one that nobody will name
-        // again.
+        // Without an id a slot is held until its lease ends: a fresh id is never used again.
         let op = Op::Hit { cost, holder: Some(new_holder()) };
-        // A hit that brings its own id is not refused by any algorithm.
+        // No algorithm refuses a hit with a fresh id.
         if let Ok(answer) = self.apply(hash, Some(key), op, now) {
             *verdict = answer.verdict;
         }
@@ -328,12 +327,12 @@ impl Inner {
         let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
         let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
         self.notify(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
-        // Whoever frees a slot, by whatever name: those who wait for it are told.
+        // An operation that frees slots wakes their waiters.
         match op {
             // It was a slot that all newcomers share: any of them may wait for it.
             Op::Cancel { .. } | Op::Commit { .. } if overflowed => self.waiters.wake_all(),
             Op::Cancel { .. } => self.waiters.wake(hash, answer.returned.unwrap_or(0).max(1)),
-            // How many slots that was is not told.
+            // The number of freed slots is unknown.
             Op::Commit { .. } | Op::Reset => self.waiters.wake(hash, u64::MAX),
             _ => {}
         }
@@ -364,7 +363,7 @@ impl Inner {
     }
 }
 
-/// An id that no other process uses and nobody can guess: what is held under it is settled by it.
+/// An id that is unique across processes and unpredictable: it authorizes the settlement.
 ///
 /// ```
 /// assert_ne!(sluicegate::new_holder(), sluicegate::new_holder());

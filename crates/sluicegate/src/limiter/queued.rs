@@ -1,9 +1,8 @@
-//! A place in the queue for a slot, of a request that may wait for other things too.
+//! Position in the queue for a slot, for a request that may also wait for other limits.
 //!
-//! A slot that is given back wakes one. Whoever was woken and leaves the slot to others, since it
-//! goes, needs more or lacks something else, wakes the next; and so does whoever has taken one, as
-//! there may be more. So the first who can use a slot gets it, and where nobody can, everybody has
-//! looked once.
+//! A released slot wakes one waiter. A woken waiter that leaves, needs more slots or is denied by
+//! another limit wakes the next. A waiter that takes a slot does so too, as more may be free. So
+//! the first waiter that can use a slot gets it; if none can, each has checked once.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,13 +13,13 @@ use sluicegate_core::time::Timestamp;
 use super::Inner;
 use super::wait::QueuePosition;
 
-/// A place in the queue of those who wait for a slot of one identity; left when this is dropped.
+/// Position in the queue for a slot of one identity; dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Queued {
     inner: Arc<Inner>,
     position: QueuePosition,
     is_in: bool,
-    /// Whether a slot was given back that nobody else was told of.
+    /// Whether it consumed the wakeup of a released slot.
     was_woken: bool,
 }
 
@@ -35,14 +34,13 @@ impl Queued {
         Arc::ptr_eq(&self.inner, inner) && self.position.0 == hash
     }
 
-    /// From now on `waker` is woken when a slot is given back, once. Whoever was woken is where it
-    /// was before.
+    /// Registers `waker` for one wakeup by a released slot. A woken waiter keeps its position.
     pub(crate) fn enter(&mut self, waker: &Waker) {
         let waited = self.inner.waiters.add(self.position, waker);
         self.was_woken |= std::mem::replace(&mut self.is_in, true) && !waited;
     }
 
-    /// It had no use for what it was told of, and waits on: is it of use to somebody behind it?
+    /// Passes an unused wakeup to the next waiter if a slot is free.
     pub(crate) fn pass_on(&mut self, now: Timestamp) {
         if std::mem::take(&mut self.was_woken) && self.is_slot_free(now) {
             self.inner.waiters.wake_behind(self.position);
@@ -62,7 +60,7 @@ impl Drop for Queued {
     fn drop(&mut self) {
         let waited = self.inner.waiters.remove(self.position);
         self.was_woken |= self.is_in && !waited;
-        // Whoever has waited longer than this one has looked since, or will.
+        // Waiters ahead of this one have checked since, or will.
         self.pass_on(self.inner.now());
     }
 }

@@ -1,4 +1,4 @@
-//! What a store wants of its limiter: its part of a snapshot, and room that it does not need.
+//! The limiter as seen by its store: its section of a snapshot, and its unused memory.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ struct Written {
 }
 
 impl Inner {
-    /// Takes over what a snapshot has of this limiter.
+    /// Restores the state of this limiter from a snapshot.
     pub(super) fn take_over(&self, restored: &mut Restored, now: Timestamp) {
         let rule = self.rule.read().clone();
         let plan = rule.plan_at(now);
@@ -67,7 +67,7 @@ impl Inner {
     }
 }
 
-/// Lets a store know of its limiter, and the limiter of what the store was saved with.
+/// Restores the limiter from its store's snapshot and registers it with the store.
 pub(super) fn introduce(inner: &Arc<Inner>, now: Timestamp) {
     let store = inner.shards.store();
     store.with_restored(|restored| inner.take_over(restored, now));

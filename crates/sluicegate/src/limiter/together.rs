@@ -9,7 +9,7 @@ use super::{Limiter, new_holder};
 use crate::memory::{Answered, Target, apply_together};
 use crate::policy::Policy;
 
-/// A request that several limiters have a say in: all agree, or nobody is charged.
+/// A request decided by several limiters: all are charged, or none.
 ///
 /// ```
 /// use sluicegate::limit::{FixedWindow, TokenBucket};
@@ -37,12 +37,12 @@ pub struct Together<'a> {
 // === impl Together ===
 
 impl<'a> Together<'a> {
-    /// A request that nobody has a say in yet.
+    /// A request without limiters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The limits of `limiter` on `key` have a say too.
+    /// Adds the limits of `limiter` on `key`.
     ///
     /// The time is that of the first limiter's clock. The same identity named twice is charged
     /// once.
@@ -51,7 +51,7 @@ impl<'a> Together<'a> {
         self
     }
 
-    /// The weight; 1 unless told.
+    /// The cost; 1 by default.
     ///
     /// ```
     /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
@@ -64,7 +64,7 @@ impl<'a> Together<'a> {
         Self { cost: Some(cost), ..self }
     }
 
-    /// The time; read from the first limiter's clock unless told.
+    /// The time; that of the first limiter's clock by default.
     ///
     /// ```
     /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
@@ -77,7 +77,7 @@ impl<'a> Together<'a> {
         Self { now: Some(now), ..self }
     }
 
-    /// May it go now? If so, everybody charges the cost; if one says no, nobody does.
+    /// Charges the cost to all limiters if all admit it, else to none.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -121,7 +121,7 @@ impl<'a> Together<'a> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it, or its id is not what it needs to be.
+    /// When a limit does not support the operation, or the id is missing or invalid.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         let now = self.now.or_else(|| self.members.first().map(|(limiter, _)| limiter.now()));
         let now = now.unwrap_or_default();
@@ -138,8 +138,7 @@ impl<'a> Together<'a> {
         Ok(answer)
     }
 
-    /// What the outside may be told about all their limits, in the order that a verdict's
-    /// `decided_by` counts.
+    /// The public description of all limits; a verdict's `decided_by` is an index into it.
     ///
     /// ```
     /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
@@ -152,8 +151,7 @@ impl<'a> Together<'a> {
         self.members.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
     }
 
-    /// Each limiter's listener hears the verdict, and whether it was a limit of its own that
-    /// decided.
+    /// Reports the verdict to each limiter's listener, and whether one of its limits decided.
     fn notify(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
         let mut first = 0;
         for (limiter, key) in &self.members {
@@ -170,7 +168,7 @@ impl<'a> Together<'a> {
     }
 
     fn infallible(&self, op: Op) -> Verdict {
-        // A hit that brings its own id and a peek are not refused by any algorithm.
+        // No algorithm refuses a peek or a hit with a fresh id.
         self.ask(op).map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
     }
 }

@@ -1,12 +1,11 @@
 //! Waiting for a turn.
 //!
-//! A turn is booked first and waited for then, so that those who wait come in the order they asked,
-//! and the limit holds whatever happens to them. Who gives up (drops the future, or the
-//! [`Booking`]) before the turn gives back what can be given back.
+//! A turn is booked before it is waited for. So waiters start in booking order, and the limit holds
+//! even if a waiter fails. Dropping the future or the [`Booking`] before the turn releases the
+//! booking as far as the algorithm can.
 //!
-//! A slot of a concurrency limit cannot be booked, since nobody knows when it will be free. Who
-//! waits for one is woken when a [`Permit`] is dropped, or at the end of the lease that is in the
-//! way.
+//! A slot of a concurrency limit cannot be booked, since the time of its release is unknown. A
+//! waiter is woken when a [`Permit`] is dropped, or when the blocking lease ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use crate::denied::Denied;
 
 /// A turn that was booked ahead: see [`KeyedOps::book`].
 ///
-/// Dropped before its turn, it is given back.
+/// Dropping it before its turn releases it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,7 +52,7 @@ pub struct Booking {
     jitter: Duration,
 }
 
-/// Those who wait for a slot to be given back, in the order they came.
+/// Waiters for a slot, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     waiting: Mutex<BTreeMap<QueuePosition, Waker>>,
@@ -61,10 +60,10 @@ pub(super) struct Waiters {
     next: AtomicU64,
 }
 
-/// A place in the queue for a slot of one identity: whose, and how many came before.
+/// Position in the queue for a slot of one identity: its hash, and a sequence number.
 pub(super) type QueuePosition = (u64, u64);
 
-// === impl Ask ===
+// === impl KeyedOps ===
 
 impl KeyedOps<'_> {
     /// Books a turn and blocks this thread until it comes.
@@ -112,7 +111,7 @@ impl KeyedOps<'_> {
         }
     }
 
-    /// Books a turn and waits until it comes. Dropping the future gives the turn back.
+    /// Books a turn and waits for it. Dropping the future releases the turn.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -189,7 +188,7 @@ impl Booking {
         Self { held, verdict, turn, jitter: ops.jitter }
     }
 
-    /// What the limiter said.
+    /// The verdict.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -232,7 +231,7 @@ impl Booking {
         self.used()
     }
 
-    /// Waits until the turn comes. Dropping the future gives the turn back.
+    /// Waits for the turn. Dropping the future releases the turn.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -249,7 +248,7 @@ impl Booking {
         self.used()
     }
 
-    /// When to start: the turn, and a little more at random if that was asked for.
+    /// The start time: the turn plus the jitter.
     fn start(&self) -> Timestamp {
         let max = span(self.jitter).as_micros();
         if max == 0 {
@@ -259,8 +258,7 @@ impl Booking {
         self.turn.after(Span::from_micros(random % max.saturating_add(1)))
     }
 
-    /// The turn has come: it cannot be given back any more, and need not be remembered. A slot that
-    /// came with it is held on, as one that was hit.
+    /// Consumes the turn: it can no longer be released. Its slot stays held, as after a hit.
     fn used(&mut self) -> Verdict {
         let now = self.held.limiter.now().max(self.turn);
         self.held.forget_at(now);
@@ -277,18 +275,18 @@ impl Drop for Booking {
 // === impl Waiters ===
 
 impl Waiters {
-    /// Wakes everybody: there may be more slots than before.
+    /// Wakes all waiters: there may be more slots than before.
     pub(super) fn wake_all(&self) {
         let mut waiting = self.waiting.lock();
         let all = std::mem::take(&mut *waiting);
         self.count.store(0, Ordering::SeqCst);
         drop(waiting);
-        // Whoever looks in vain takes its place again.
+        // A waiter that gets no slot takes its position again.
         all.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes who has waited longest for a slot of this identity, and tells the next if there are
-    /// more; or everybody, if it was one that newcomers share.
+    /// Wakes the first waiter for a slot of this identity, which wakes the next if more are free;
+    /// wakes all if the slot was in the shared overflow state.
     pub(super) fn freed(&self, hash: u64, shared: bool) {
         match shared {
             true => self.wake_all(),
@@ -296,8 +294,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes those who have waited longest for a slot of this identity: as many as there may be
-    /// slots for.
+    /// Wakes the first `slots` waiters of this identity.
     pub(super) fn wake(&self, hash: u64, slots: u64) {
         for _ in 0..slots {
             if !self.wake_from((hash, 0)) {
@@ -306,7 +303,7 @@ impl Waiters {
         }
     }
 
-    /// Wakes who waits behind this place for a slot of its identity.
+    /// Wakes the next waiter behind this position.
     #[cfg(feature = "tokio")]
     pub(super) fn wake_behind(&self, (hash, number): QueuePosition) {
         self.wake_from((hash, number.saturating_add(1)));
@@ -338,8 +335,7 @@ impl Waiters {
         let before = waiting.insert(position, waker.clone());
         self.count.store(waiting.len(), Ordering::SeqCst);
         drop(waiting);
-        // Dropped where no lock is held, as it may be the last that is left of somebody else who
-        // waits here.
+        // `before` is dropped without the lock: it may be the last reference to another waiter.
         before.is_some()
     }
 
@@ -355,14 +351,14 @@ impl Waiters {
 
 // === a slot waited for ===
 
-/// Somebody who waits for a slot.
+/// A waiter for a slot.
 struct SlotWait<'a> {
     inner: &'a Inner,
     position: QueuePosition,
     holder: Holder,
     deadline: Timestamp,
     queued: bool,
-    /// How often it was woken: so many slots were given back that nobody else was told of.
+    /// Number of consumed wakeups, each for one released slot.
     wakeups: u64,
 }
 
@@ -387,8 +383,8 @@ impl<'a> SlotWait<'a> {
         waker: &Waker,
     ) -> Result<Result<Permit, Denied>, Timestamp> {
         let ops = KeyedOps { holder: Some(self.holder), now: None, ..*ops };
-        // In the queue before looking: a slot that is given back in between wakes us. And at the
-        // old place: who was woken and came too late is still the first.
+        // Enqueued before the check, so that a release in between wakes this waiter; at its old
+        // position, so that a woken waiter that came too late stays first.
         let waited = self.inner.waiters.add(self.position, waker);
         if std::mem::replace(&mut self.queued, true) && !waited {
             self.wakeups = self.wakeups.saturating_add(1);
@@ -407,8 +403,7 @@ impl<'a> SlotWait<'a> {
         }
     }
 
-    /// Leaves the queue with so many slots. Those behind are told of the others that it was told
-    /// of.
+    /// Leaves the queue with `with` slots and passes the other wakeups on.
     fn leave(&mut self, with: u64) {
         if std::mem::take(&mut self.queued) {
             if !self.inner.waiters.remove(self.position) {

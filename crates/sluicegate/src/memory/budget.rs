@@ -19,7 +19,7 @@ impl Budget {
         Self { used: AtomicUsize::new(0), max }
     }
 
-    /// Reserves a lane for a newcomer, if there is one. Released once the newcomer has its own.
+    /// Reserves a lane for a new identity, if one is free. Released once the identity has its lane.
     pub(crate) fn reserve(&self) -> bool {
         let more = |used| (used < self.max).then_some(used + 1);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()

@@ -22,7 +22,7 @@ const SAMPLE: usize = 64;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Lanes<X, const LANES: usize> {
-    /// What the times in the table count from.
+    /// Origin of the times in the table.
     pub(crate) epoch: Epoch,
     pub(crate) table: Table<X, LANES>,
     /// Operations until the next sweep.
@@ -149,7 +149,7 @@ impl<X: LaneExtra, const LANES: usize> Lanes<X, LANES> {
                 return entry;
             }
             let word = match entry.word.content(old) {
-                // Its expiry was too far ahead to be stored, and may be near now.
+                // The expiry was too far ahead to be stored, and may be representable now.
                 Content::Whole(index) if entry.word.is_never() => {
                     let expires_at = slab.get(index).map(|whole| expires_at(entry, whole));
                     Word::whole(index, expires_at.unwrap_or_default(), epoch)

@@ -1,12 +1,11 @@
-//! Every way in which a few threads can meet in the store, tried one by one: the real count of
-//! entries and the real shards, on loom's lock and atomics.
+//! Explores every interleaving of a few threads in the store: the real entry count and shards, on
+//! loom's lock and atomics.
 //!
 //! ```console
 //! RUSTFLAGS="--cfg loom" cargo test -p sluicegate --release --lib --target-dir target/loom loom_
 //! ```
 //!
-//! Loom also tries what the memory order of each atomic allows: a release that ought to be there
-//! and is not is found.
+//! Loom also explores the memory order of each atomic, so it finds a missing release.
 
 use std::sync::Arc;
 
@@ -160,7 +159,7 @@ fn last_place(come: impl Fn(&Shards, u64) -> bool + Copy + Send + Sync + 'static
                 come(&other, who(2));
             },
         );
-        // Both may have been in each other's way; then the next one gets in.
+        // Both may have blocked each other; then the next one gets in.
         let entries = memory.entries();
         assert!(entries <= 1, "{entries} where there may be 1");
         assert_eq!(entries == 0, come(&shards, who(0)));

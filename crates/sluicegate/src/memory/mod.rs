@@ -41,7 +41,7 @@ pub const ENTRIES_MAX: usize = 16_000_000;
 
 /// A store in this process's memory.
 ///
-/// A limiter has its own unless one is given. Limiters that share a store share its cap.
+/// A limiter has a separate store by default. Limiters that share a store share its cap.
 ///
 /// Identities are stored as 64-bit hashes under a secret key, never as text. Two with the same hash
 /// share a quota: among ten million identities any two collide with a probability of 3 in a
@@ -179,7 +179,7 @@ impl Store {
         self.key.words
     }
 
-    /// The limiters that are alive and to be saved.
+    /// The live limiters that a snapshot includes.
     pub(crate) fn limiters(&self) -> Vec<Arc<dyn Section>> {
         let alive: Vec<_> = self.limiters.lock().iter().filter_map(Weak::upgrade).collect();
         // Not under the lock: this may drop the last reference to a limiter.

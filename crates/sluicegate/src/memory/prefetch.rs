@@ -49,8 +49,7 @@ fn send_for(address: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // A prefetch is a hint: it does not fault, whatever the address. There is no safe API for
-        // it.
+        // A prefetch is a hint: it does not fault for any address. There is no safe API for it.
         #[allow(unsafe_code, reason = "measured: see `docs/DESIGN.md`, why one line of `unsafe`")]
         // SAFETY: the pointer is never dereferenced.
         unsafe {

@@ -186,7 +186,7 @@ impl Shards {
             || self.overflow() == Overflow::Shared && self.renew_at(SHARED, holder, now)
     }
 
-    /// Drops a booking whose turn has come.
+    /// Drops a booking after its turn.
     pub(crate) fn forget(&self, hash: u64, holder: Holder, now: Timestamp) {
         let now = now.min(NOW_MAX);
         // Without room it was booked with the shared identity.

@@ -37,7 +37,7 @@ impl Slab {
             self.slots.reserve_exact((self.slots.len() / 4).max(4));
         }
         self.slots.push(Some(whole));
-        // The cap on entries lies far below.
+        // The cap on entries is far lower.
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -59,7 +59,7 @@ impl Slab {
         Some(whole)
     }
 
-    /// Drops the state that a word refers to, if it does.
+    /// Drops the state that a word refers to, if any.
     #[inline]
     pub(crate) fn drop_state(&mut self, word: Word) {
         if let Some(index) = word.index() {

@@ -103,7 +103,7 @@ impl<X: LaneExtra, const LANES: usize> Table<X, LANES> {
                     return if word.is_live(now) {
                         Probe::Occupied(here)
                     } else {
-                        // Its own lane, even after a reusable one: a name has one lane only.
+                        // The name's lane, even after a reusable one: a name has one lane only.
                         Probe::Expired(here)
                     };
                 }

@@ -1,9 +1,9 @@
-//! What the tests of the store share.
+//! Shared test helpers of the store.
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, the same ones every time; `PROPTEST_CASES` asks for more, and for others each
-/// time.
+/// At least `at_least` cases with a fixed seed; `PROPTEST_CASES` sets a higher number and a random
+/// seed.
 pub(crate) fn cases(at_least: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok();
     let asked = asked.and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -8,10 +8,10 @@
 //!   11   30 bits of seconds (34 years), rounded up          32 bits: where the whole state is
 //! ```
 //!
-//! Every form has its expiry, so that a table can reuse a lane without knowing its content. Buckets
-//! expire at any microsecond and have a small number (the fraction of one); windows end on whole
-//! seconds and may count to billions. A state that fits none of the first three is stored whole in
-//! the slab.
+//! Every form contains its expiry, so that a table can reuse a lane without decoding its content.
+//! Buckets expire at any microsecond and have a small number (the fraction of one); windows end on
+//! whole seconds and may count to billions. A state that fits none of the first three forms is
+//! stored whole in the slab.
 
 use sluicegate_core::packed::Packed;
 use sluicegate_core::time::Timestamp;
@@ -170,10 +170,10 @@ impl Word {
 // === impl Epoch ===
 
 impl Epoch {
-    /// How far the epoch lies before the first use of a store: the clock may be set back so far,
-    /// and states still fit.
+    /// Distance of the epoch before the first use of a store: the clock may be set back so far, and
+    /// states still fit.
     const ROOM_S: u64 = 24 * 3_600;
-    /// Half of what fits: the other half is for times ahead.
+    /// Half of the range: the other half is for times ahead.
     const SUITS_US: u64 = 1 << (TIME_BITS[0] - 1);
 
     /// The epoch of a store first used at `now`.

@@ -7,8 +7,8 @@
 //!   FILE.damaged-UNIXTIME   a file that could not be restored, moved aside before FILE is replaced
 //! ```
 //!
-//! The lock is on a file of its own, since a lock on FILE would go away with the rename. The
-//! operating system releases it when the process ends, however it ends; FILE.lock itself stays.
+//! The lock is on a separate file, since a lock on FILE would be lost with the rename. The
+//! operating system releases it when the process ends in any way; FILE.lock itself stays.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -159,8 +159,8 @@ impl SnapshotFile {
     }
 }
 
-/// Refuses what is certainly no snapshot before anything is created beside it. A device reads like
-/// a file that is cut short.
+/// Rejects files that are certainly not snapshots before anything is created beside them. A device
+/// reads like a truncated file.
 fn check_kind(path: &Path) -> Result<(), SnapshotError> {
     // A file that is missing, unreadable or cut short is a matter of restoring it.
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
@@ -173,8 +173,7 @@ fn check_kind(path: &Path) -> Result<(), SnapshotError> {
     }
 }
 
-/// Removes what a killed process was writing. The owner of the lock is the only one who writes
-/// there.
+/// Removes the temporary file of a killed process. Only the owner of the lock writes there.
 fn remove_leftovers(path: &Path) {
     let Some(name) = path.file_name() else { return };
     let Ok(entries) = fs::read_dir(folder_of(path)) else { return };
@@ -190,7 +189,7 @@ fn remove_leftovers(path: &Path) {
     }
 }
 
-/// A file in the same folder whose name begins alike.
+/// A file in the same folder with the same name and a further extension.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".");

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     pub(crate) account: Account,
 }
 
-/// What a limiter was like.
+/// Header of a limiter's section.
 pub(super) struct Head {
     pub(super) name: String,
     /// How many of the highest bits of its hashes are known.
@@ -159,7 +159,7 @@ impl<R: Read> Source<R> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// What a limiter is like; `None` if that makes no sense.
+    /// Reads the header of a limiter; `None` if it is invalid.
     pub(super) fn limiter(&mut self) -> io::Result<Option<Head>> {
         let Ok(name) = String::from_utf8(self.framed()?) else { return Ok(None) };
         let Ok(bits) = u32::try_from(self.number()?) else { return Ok(None) };
@@ -211,7 +211,7 @@ impl<R: Read> Source<R> {
         if length > BYTES_MAX {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // Grows with what is there, not with what is announced.
+        // Grows with the data read, not with the announced length.
         let mut bytes = Vec::new();
         self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         if (bytes.len() as u64) < length {

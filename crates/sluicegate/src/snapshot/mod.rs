@@ -50,7 +50,7 @@ pub use file::{Restoration, SnapshotFile};
 pub(crate) use format::{Entry, Sink};
 pub(crate) use restore::Restored;
 
-/// What was saved.
+/// Result of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
@@ -103,7 +103,7 @@ pub enum SnapshotError {
         /// Which file.
         path: PathBuf,
     },
-    /// Two limiters of the store have the same name, so their states could not be told apart.
+    /// Two limiters of the store have the same name, so their states would be ambiguous.
     SameName {
         /// The name.
         name: String,

@@ -26,8 +26,8 @@ pub(crate) struct Restored {
 impl Memory {
     /// The store that was saved to a file.
     ///
-    /// Limiters that are built on it have what the limiter of their name had. A file that is
-    /// damaged or something else is refused; then counters start at zero:
+    /// Limiters that are built on it restore the state of the limiter of their name. A file that is
+    /// damaged or not a snapshot is rejected; then counters start at zero:
     ///
     /// ```
     /// use sluicegate::Memory;
@@ -159,8 +159,8 @@ impl Restored {
         if file.seek(SeekFrom::Start(offset)).is_err() {
             return;
         }
-        // All of it was read once; a disk that fails now leaves out the rest, and nobody is let in
-        // who would not be on an empty start.
+        // The file was read completely once. If the disk fails now the rest is omitted, and no
+        // request is admitted that an empty start would deny.
         let mut source = Source::new(BufReader::new(file), offset);
         let Ok(Some(Head { mode, limits, .. })) = source.limiter() else { return };
         let rule = rule(mode, limits);

@@ -14,10 +14,10 @@ use crate::memory::Memory;
 impl Memory {
     /// Writes the state of all limiters of this store to a file, replacing it.
     ///
-    /// Decisions go on meanwhile. See [`crate::snapshot`] for what it promises. A file that is
-    /// there and cannot be restored is moved aside, which takes a reading of it: a million
-    /// identities (28 MB) take 0.44 s in place of 0.23 s. A process that saves often, or wants to
-    /// be the only one, has a [`SnapshotFile`].
+    /// Decisions continue meanwhile. See [`crate::snapshot`] for the guarantees. An existing file
+    /// that cannot be restored is moved aside. Checking it requires reading it: a million
+    /// identities (28 MB) take 0.44 s instead of 0.23 s. A process that saves often, or needs
+    /// exclusive access, uses a [`SnapshotFile`].
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -80,7 +80,7 @@ fn replace<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Re
         Ok(written)
     })();
     if result.is_err() {
-        // Whatever there is of it is of no use; that it cannot be removed is not what went wrong.
+        // The partial file is useless; a failure to remove it must not hide the first error.
         let _ = std::fs::remove_file(&beside);
     }
     result

@@ -1,4 +1,4 @@
-//! Limits that come with the request.
+//! Limits sent with the request.
 //!
 //! A [`Limiter`](crate::Limiter) has fixed limits. A [`Throttle`] takes the limit with each call,
 //! as [redis-cell] does: *may `user:42` pass, with a burst of 15 and 30 per 60 seconds?*
@@ -21,13 +21,13 @@
 //!   does with [`CarryOver::Used`](crate::CarryOver::Used). The parameters of the last call with a
 //!   quantity above 0 count, admitted or not.
 //! - *A quantity of 0* always passes and changes nothing.
-//! - *A clock that goes back* denies more, and never admits more.
+//! - *A clock that is set back* denies more, and never admits more.
 //! - *Everything is bounded*: a key takes an entry of the [`Memory`], and parameters are stored
 //!   once, while an entry refers to them. At the cap a newcomer gets [`NoRoom`], and no known key
 //!   is dropped for it.
 //! - *Snapshots* include it, beside the limiters ([`crate::snapshot`]).
 //!
-//! A key takes 27 to 36 bytes if keys share parameters, and about 50 more with its own parameters.
+//! A key takes 27 to 36 bytes if keys share parameters, and about 50 more with unique parameters.
 //!
 //! [redis-cell]: https://github.com/brandur/redis-cell
 
@@ -48,7 +48,7 @@ use crate::memory::{Memory, prefetch};
 pub use params::{ThrottleParams, ThrottleParamsError};
 use shards::ThrottleShards;
 
-/// Decides by limits that come with the request. Clones share their state.
+/// Decides by limits sent with the request. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     shards: Arc<ThrottleShards>,
@@ -72,7 +72,7 @@ const AHEAD: usize = 16;
 impl Throttle {
     /// A throttle on a store that it shares with limiters. A restored store restores it.
     ///
-    /// A snapshot does not tell throttles apart: a saved store has at most one.
+    /// A snapshot does not distinguish throttles: a saved store has at most one.
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
         let shards = Arc::new(ThrottleShards::new(memory.store.clone()));
@@ -171,7 +171,7 @@ impl Throttle {
         self.shards.entries()
     }
 
-    /// Gives back memory that is not needed any more.
+    /// Releases unused memory.
     ///
     /// Traffic does the same over time. A throttle reads no clock, though: without calls, its
     /// expired entries do not become available to limiters on the same store.

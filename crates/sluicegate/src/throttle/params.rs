@@ -7,8 +7,8 @@ use sluicegate_core::packed::{FastHit, IntegerBucket, Packed};
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::{SPAN_MAX, Span, Timestamp};
 
-/// A limit that comes with the request: a token bucket of `max_burst + 1` tokens, of which `count`
-/// are refilled per period.
+/// A limit sent with the request: a token bucket of `max_burst + 1` tokens, of which `count` are
+/// refilled per period.
 ///
 /// ```
 /// use sluicegate::throttle::ThrottleParams;
@@ -224,7 +224,7 @@ mod tests {
                 [(burst, shifts.0), (count, shifts.1), (period, shifts.2)].map(|(n, by)| n >> by);
             let limit = u64::try_from(burst).ok().map(|burst| burst.saturating_add(1));
             let raw = limit.zip(u64::try_from(count).ok()).zip(u64::try_from(period).ok());
-            // Seconds that microseconds cannot tell are cut on the way to the core.
+            // The core truncates periods that exceed the range of microseconds.
             let raw = raw.filter(|(_, period_s)| *period_s <= SPAN_MAX.as_micros() / 1_000_000);
             let raw = raw.map(|((limit, count), period_s)| RawParams { limit, count, period_s });
             let expected = raw.and_then(|raw| raw.bucket());
@@ -237,7 +237,7 @@ mod tests {
                 }
                 Err(error) => {
                     prop_assert!(error.given < error.min || error.given > error.max, "{error}");
-                    // The bound that is told is one that holds, and no more than it.
+                    // The reported bounds are valid and tight.
                     let with = |number| match error.argument {
                         "max_burst" => ThrottleParams::new(number, count, period),
                         "count" => ThrottleParams::new(0, number, 1),

@@ -31,7 +31,7 @@ pub(super) enum AdmissionOutcome {
     Pending(PendingAdmission),
 }
 
-/// Dropping it releases what it has booked.
+/// Dropping it releases its bookings.
 pub(super) type PendingAdmission =
     Pin<Box<dyn Future<Output = Result<Admitted, OwnedVerdict>> + Send>>;
 
@@ -128,7 +128,7 @@ pub(super) struct LimiterCheck<'a> {
     kind: LimiterKind,
 }
 
-/// What a limiter does to a request; limiters decide in this order.
+/// How a limiter treats a request; limiters decide in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LimiterKind {
     Police,
@@ -284,8 +284,7 @@ impl<'a> LimiterCheck<'a> {
         self.ops(cost).within(max_wait).permit_async().await
     }
 
-    /// Denies a wait that would take too long: the turn of a limit beside the slots comes with
-    /// them and cannot be released.
+    /// Denies a wait that would take too long: a turn that belongs to a slot cannot be released.
     fn check_wait(&self, cost: u64, max_wait: Duration) -> Result<(), Denied> {
         if self.policies.iter().any(makes_wait) {
             in_time(&self.ops(cost).peek(), max_wait)?;

@@ -101,8 +101,8 @@ pub(super) struct GroupReservation {
     settled: bool,
 }
 
-// A reservation outlives the longest wait. A request that is woken later still is charged when it
-// starts. (With a maximum wait of its own a layer books everything and reserves nothing.)
+// A reservation outlives the longest wait. A request that is woken even later is charged when it
+// starts. (A layer with a custom maximum wait books everything and reserves nothing.)
 const _: () = assert!(WAIT_MAX.as_micros() < RESERVE_TTL.as_micros() as u128);
 
 // === impl GroupReservation ===

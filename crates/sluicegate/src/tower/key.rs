@@ -1,4 +1,4 @@
-//! Who sent a request: the key that a limiter counts it under.
+//! Identifies the sender of a request: the key that a limiter counts it under.
 //!
 //! | to count by | write |
 //! |---|---|
@@ -9,15 +9,15 @@
 //! | anything else | a closure `\|request: &Parts\| Some(…)` |
 //! | all of several | `(header("x-tenant"), header("x-user"))` |
 //! | the first that there is | `first_of((header("x-api-key"), peer_ip(…)))` |
-//! | nothing: everybody together | `Everybody` |
+//! | nothing: all requests together | `Everybody` |
 //!
-//! A key by itself is what it says, `alice` or `192.0.2.7`, so that other code can ask the same
-//! limiter about the same identity. Where several are put together each carries its length or its
-//! place, so that no two identities meet: `(ab, c)` is not `(a, bc)`, and an API key that reads
-//! `192.0.2.7` is not that address.
+//! A single key is the plain value, `alice` or `192.0.2.7`, so that other code can query the same
+//! limiter for the same identity. Parts of a combined key carry their length or index, so that
+//! identities do not collide: `(ab, c)` is not `(a, bc)`, and the API key `192.0.2.7` is not that
+//! address.
 //!
-//! A header is whatever the client says. Count by one only behind something that has checked it; a
-//! client that can choose its key has as many budgets as it likes.
+//! The client chooses the value of a header. Use one as a key only behind a component that has
+//! verified it; a client that can choose its key has unlimited budgets.
 
 use std::fmt;
 use std::io::Write as _;
@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ::http::request::Parts;
 use ::http::{Extensions, HeaderName};
 
-/// Knows who sent a request.
+/// Identifies the sender of a request.
 ///
 /// Implemented by everything in this [module](self), by tuples of them, and by closures from the
 /// request's head to the bytes of a key, if there are any:
@@ -42,8 +42,8 @@ use ::http::{Extensions, HeaderName};
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 pub trait Identify: Send + Sync {
-    /// Appends the key of whoever sent `request`; `None` if that is not known, and then what was
-    /// appended does not count.
+    /// Appends the key of the sender of `request`. If it returns `None`, the sender is unknown and
+    /// the caller discards the appended bytes.
     ///
     /// ```
     /// use http::Request;
@@ -64,7 +64,7 @@ pub struct Header {
     name: HeaderName,
 }
 
-/// Everybody counts as one, under the empty key.
+/// All requests share the empty key.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -78,7 +78,7 @@ pub struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Everybody;
 
-/// By the value of a header: the first, if there are several. One that is empty is as good as none.
+/// By the value of a header: the first, if there are several. An empty value counts as missing.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -129,8 +129,8 @@ where
 
 /// By address: see [`ip`], [`peer_ip`] and [`peer`].
 ///
-/// IPv6 addresses count by their /64 and IPv4 addresses each by itself, unless told. An IPv4
-/// address in IPv6 clothes (`::ffff:192.0.2.7`, as a dual-stack socket tells it) is an IPv4
+/// By default IPv6 addresses count by their /64 prefix and IPv4 addresses individually. An
+/// IPv4-mapped IPv6 address (`::ffff:192.0.2.7`, as reported by a dual-stack socket) is an IPv4
 /// address.
 ///
 /// The key is the address in its usual form, or the network: `192.0.2.7`, `2001:db8:1:2::/64`.
@@ -180,9 +180,8 @@ pub fn ip(find: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Ip
 
 /// By the peer's address, which the server has left among the extensions of the request.
 ///
-/// Each server has a type of its own for it. axum has `ConnectInfo<SocketAddr>`, if the router is
-/// served with `into_make_service_with_connect_info::<SocketAddr>()`; tonic has `TcpConnectInfo`,
-/// always:
+/// Each server has its own type for it. axum has `ConnectInfo<SocketAddr>`, if the router is served
+/// with `into_make_service_with_connect_info::<SocketAddr>()`; tonic always has `TcpConnectInfo`:
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -200,7 +199,7 @@ pub fn peer_ip(find: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 
     ip(move |request| Some(find(&request.extensions)?.ip()))
 }
 
-/// By the peer's address, which somebody has left as [`PeerAddr`].
+/// By the peer's address, from the [`PeerAddr`] extension.
 ///
 /// ```
 /// use http::Request;
@@ -219,13 +218,13 @@ pub fn peer() -> Ip {
 }
 
 const V4_BITS: u32 = Ipv4Addr::BITS;
-/// What a provider gives to one customer at least.
+/// The smallest prefix that providers assign to a customer.
 const V6_BITS: u32 = 64;
 
 // === impl Ip ===
 
 impl Ip {
-    /// How many bits of an IPv4 address count; all 32 unless told, which is also the most.
+    /// Prefix length of an IPv4 key; 32 by default, which is also the maximum.
     ///
     /// ```
     /// use sluicegate::tower::key::peer;
@@ -237,7 +236,7 @@ impl Ip {
         Self { v4_bits: bits.min(Ipv4Addr::BITS), ..self }
     }
 
-    /// How many bits of an IPv6 address count; 64 unless told, 128 at most.
+    /// Prefix length of an IPv6 key; 64 by default, 128 at most.
     ///
     /// ```
     /// use sluicegate::tower::key::peer;
@@ -340,7 +339,7 @@ fn with_index(
 
 macro_rules! several {
     ($($one:ident $index:tt),+) => {
-        /// By all of them: who lacks one is not known.
+        /// By all of them; a request that lacks one has no key.
         impl<$($one: Identify),+> Identify for ($($one,)+) {
             fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
                 $(with_length(&self.$index, request, key)?;)+

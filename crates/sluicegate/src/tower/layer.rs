@@ -15,8 +15,8 @@ use super::key::Identify;
 use crate::Limiter;
 use crate::http::Style;
 
-/// How long a request is made to wait for its turn at most, unless [`RateLimitLayer::within`] tells
-/// otherwise: most clients and proxies have given up after half a minute.
+/// The longest wait of a request for its turn, unless [`RateLimitLayer::within`] sets another: most
+/// clients and proxies give up after half a minute.
 ///
 /// ```
 /// assert_eq!(sluicegate::tower::WAIT_MAX.as_secs(), 30);
@@ -81,7 +81,7 @@ pub(super) struct KeyedLimiter {
 // === impl RateLimitLayer ===
 
 impl RateLimitLayer {
-    /// `limiter` has a say on every request, under the key that [`key`](super::key) finds.
+    /// Limits every request with `limiter`, under the key from [`key`](super::key).
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -105,7 +105,7 @@ impl RateLimitLayer {
         Self { config: Arc::new(config) }
     }
 
-    /// Another limiter has a say too: all agree, or nobody charges the request.
+    /// Adds a limiter: all are charged, or none.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -122,7 +122,7 @@ impl RateLimitLayer {
         self.with(|config| config.limiters.push(KeyedLimiter { limiter, key: Arc::new(key) }))
     }
 
-    /// What a request weighs; 1 unless told. It counts for all limiters of the layer, and a request
+    /// The cost of a request; 1 by default. It applies to all limiters of the layer, and a request
     /// of cost 3 takes three slots of a concurrency limit. Cost 0 always passes.
     ///
     /// ```
@@ -139,8 +139,7 @@ impl RateLimitLayer {
         self.with(|config| config.cost = Some(Arc::new(cost)))
     }
 
-    /// Which requests are nobody's business: they pass uncounted, and their responses stay as they
-    /// are.
+    /// Exempts requests: they pass uncounted, and their responses stay unchanged.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -156,7 +155,7 @@ impl RateLimitLayer {
         self.with(|config| config.skip = Some(Arc::new(skip)))
     }
 
-    /// What happens to a request without a key; all such share one budget unless told.
+    /// The treatment of requests without a key; by default they share one budget.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -175,9 +174,9 @@ impl RateLimitLayer {
     /// Every limit makes a request wait instead of denying it, as long as its turn comes within
     /// `max_wait`; and a slot of a concurrency limit is waited for.
     ///
-    /// Unless told, limits that are there to make requests wait do so for up to [`WAIT_MAX`]
-    /// (`leaky_bucket`, `smooth_bursty`, `warm_up`), and all others deny at once. `Duration::ZERO`:
-    /// nobody waits.
+    /// By default, limits with a queue make requests wait for up to [`WAIT_MAX`] (`leaky_bucket`,
+    /// `smooth_bursty`, `warm_up`), and all others deny at once. With `Duration::ZERO` no request
+    /// waits.
     ///
     /// ```
     /// use std::time::Duration;
@@ -211,7 +210,7 @@ impl RateLimitLayer {
         self.with(|config| config.style = style)
     }
 
-    /// Admitted responses stay as they are, and a denial tells only when to come back.
+    /// Leaves admitted responses unchanged; a denial contains only the time to retry.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -268,7 +267,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Whose budget a request uses under [`Missing::Shared`].
+/// The key of requests without one under [`Missing::Shared`].
 ///
 /// No header holds these bytes, and no address does. Nothing is gained by sending them.
 ///
@@ -284,7 +283,7 @@ impl fmt::Debug for Config {
 /// ```
 pub const MISSING_KEY: &[u8] = b"\0nobody";
 
-/// What happens to a request that has no key.
+/// The treatment of a request without a key.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -298,13 +297,13 @@ pub const MISSING_KEY: &[u8] = b"\0nobody";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Missing {
-    /// All of them share one budget, under [`MISSING_KEY`]. The default: a server that forgot to
-    /// say where its peers come from limits too much, and somebody notices, rather than not at all.
+    /// All of them share one budget, under [`MISSING_KEY`]. The default: a server without a
+    /// configured peer address limits too much, which is noticed, rather than not at all.
     #[default]
     Shared,
-    /// The limiter has no say. Others on the same layer still do.
+    /// The limiter ignores the request. Others on the same layer still apply.
     Pass,
-    /// It is answered with 400, or `INVALID_ARGUMENT` in gRPC, and charged to nobody.
+    /// The response is 400, or `INVALID_ARGUMENT` in gRPC, and no limit is charged.
     Reject,
 }
 

@@ -1,5 +1,4 @@
-//! A layer that limits any HTTP or gRPC service: axum, tonic, hyper, or whatever else is a tower
-//! service.
+//! A layer that limits any HTTP or gRPC service: axum, tonic, hyper and other tower services.
 //!
 //! ```
 //! use sluicegate::Limiter;
@@ -18,33 +17,34 @@
 //! # Ok::<(), sluicegate::LimitError>(())
 //! ```
 //!
-//! **Who.** The [`key`] module says how a request is told whose it is, and [`Missing`] what happens
-//! if it is not.
+//! **Keys.** The [`key`] module identifies the sender of a request, and [`Missing`] selects the
+//! treatment of requests without a key.
 //!
 //! **Denied.** The service is not called. The answer is that of [the one table](crate::http): 429,
 //! all headers and the JSON envelope; for gRPC, `RESOURCE_EXHAUSTED`.
 //!
-//! **Admitted.** The response gets the headers, unless [`RateLimitLayer::without_headers`] says no.
+//! **Admitted.** The response gets the headers, unless [`RateLimitLayer::without_headers`] disables
+//! them.
 //!
-//! **Several limiters** ([`RateLimitLayer::and`]) agree, or nobody charges the request.
+//! **Several limiters** ([`RateLimitLayer::and`]) are one decision: all are charged, or none.
 //!
-//! **Waiting.** Limits that are there to make requests wait (`leaky_bucket`, `smooth_bursty`,
-//! `warm_up`) do: the request goes on when its turn has come, and is denied at once if that would
-//! take longer than [`WAIT_MAX`]. All others deny at once. With [`RateLimitLayer::within`] every
-//! limit makes requests wait, for so long at most. A client that goes away while its request waits
-//! gives back the turn, as far as a turn can be given back (those behind it keep theirs). This
-//! needs a tokio runtime with its timer enabled; without waiting, none is needed.
+//! **Waiting.** Limits with a queue (`leaky_bucket`, `smooth_bursty`, `warm_up`) make requests
+//! wait: the request proceeds at its turn, and is denied at once if the wait would exceed
+//! [`WAIT_MAX`]. All others deny at once. With [`RateLimitLayer::within`] every limit makes
+//! requests wait, up to the given time. A client that disconnects while its request waits releases
+//! the turn as far as possible (those behind it keep theirs). Waiting requires a tokio runtime with
+//! its timer enabled.
 //!
-//! **At a time.** A slot of a concurrency limit is held until the response body has ended or is
-//! dropped, not only until its headers are there. A lease that ends before frees the slot earlier:
-//! let it be longer than the longest response. That costs nothing on a memory store, which does not
-//! outlive its process; every slot is given back when its response is dropped. An upgraded
-//! connection has left its response behind, and with it its slot. A request that waits for its turn
-//! holds its slots meanwhile.
+//! **Concurrency.** A slot of a concurrency limit is held until the response body has ended or is
+//! dropped, not only until the headers are sent. A lease that ends before frees the slot earlier,
+//! so make it longer than the longest response. That costs nothing on a memory store, which does
+//! not outlive its process; every slot is released when its response is dropped. An upgraded
+//! connection no longer holds the slot of its response. A request that waits for its turn holds its
+//! slots meanwhile.
 //!
-//! **Slots and turns in one limiter** are possible, but a turn that comes with a slot is not given
-//! back, and is waited for on tokio's clock, not the limiter's. Two limiters on one layer have
-//! neither flaw.
+//! **Slots and turns in one limiter** are possible, but a turn acquired with a slot is not
+//! released, and its wait uses tokio's clock, not the limiter's. Two limiters on one layer avoid
+//! both.
 
 mod admission;
 mod guards;

@@ -1,4 +1,4 @@
-//! The verdict on a request, with what the response needs.
+//! The verdict on a request, with the data for the response.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl OwnedVerdict {
     }
 }
 
-/// The verdict of a denial by limits whose index among all begins at `index`.
+/// The verdict of a denial by limits whose indices start at `index`.
 pub(super) fn denial(denied: Denied, index: usize) -> Verdict {
     match denied {
         Denied::NotNow(verdict) => {

@@ -1,4 +1,4 @@
-//! What a rule says, for a program. A limit's fields are called as they are written in a file.
+//! Renders a rule as JSON. The fields of a limit have the names used in rule files.
 
 use serde_json::{Map, Value, json};
 use sluicegate_config::units::{show_factor, show_rate, show_span};
@@ -58,7 +58,7 @@ pub fn rule(located: &LocatedRule<'_>) -> Value {
     })
 }
 
-/// What a rule limits.
+/// The limits of a rule.
 fn limits(limits: &Limits) -> Value {
     match limits {
         Limits::Unlimited => json!([{ "unlimited": true, "in_words": "unlimited, not counted" }]),
@@ -173,7 +173,7 @@ fn consistency(consistency: Consistency) -> Value {
     }
 }
 
-/// What tells one counter of a rule from another.
+/// The descriptors that distinguish the counters of a rule.
 fn counters(located: &LocatedRule<'_>) -> Value {
     if matches!(located.rule().limits, Limits::Unlimited) {
         return json!([]);

@@ -23,7 +23,7 @@ pub struct LocatedRule<'a> {
     nodes: Vec<Configured<'a>>,
 }
 
-/// What stands in a domain, in the order of its files.
+/// The contents of a domain, in file order.
 #[derive(Debug, Clone, Default)]
 pub struct Contents<'a> {
     /// The rules.
@@ -32,7 +32,7 @@ pub struct Contents<'a> {
     pub exempt: Vec<String>,
 }
 
-/// All rules of a domain; one that others lie below comes before them.
+/// All rules of a domain, parents before children.
 ///
 /// ```
 /// use sluicegate::explain::rule::contents;
@@ -78,7 +78,7 @@ pub fn contents<'a>(set: &'a RuleSet, domain: &str) -> Contents<'a> {
     all
 }
 
-/// The way through some descriptors: `user_id/path=/login*`.
+/// Path through the descriptors: `user_id/path=/login*`.
 pub(crate) fn path_of(nodes: &[Configured<'_>]) -> String {
     let written: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     written.join("/")
@@ -108,37 +108,37 @@ impl<'a> LocatedRule<'a> {
         &self.nodes
     }
 
-    /// What it is called: `shop/user_id/path=/login*`, or by its name.
+    /// Its identifier: `shop/user_id/path=/login*`, or its name.
     #[must_use]
     pub fn id(&self) -> String {
         self.set.id(self.no)
     }
 
-    /// The way to it inside its domain.
+    /// Its path inside the domain.
     #[must_use]
     pub fn path(&self) -> String {
         path_of(&self.nodes)
     }
 
-    /// Whether everybody under it shares one counter.
+    /// Whether all requests under it share one counter.
     #[must_use]
     pub fn is_one_counter(&self) -> bool {
         !self.nodes.iter().any(varies)
     }
 
-    /// What a key under it takes in the embedded store.
+    /// Memory of one key under it in the embedded store.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         bytes_per_identity(&limits(&self.rule().limits), self.rule().mode)
     }
 }
 
-/// Whether a descriptor tells one counter from another.
+/// Whether a descriptor distinguishes counters.
 pub(crate) fn varies(node: &Configured<'_>) -> bool {
     node.counter() != Counter::Shared && !node.is_exact()
 }
 
-/// What a rule limits, with Envoy's form as a limit of its own kind.
+/// The limits of a rule, with Envoy's form converted to a limit.
 fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
     match limits {
         Limits::Unlimited => Cow::Borrowed(&[]),

@@ -1,4 +1,4 @@
-//! What a rule says, in words.
+//! Renders a rule as text.
 
 use sluicegate_config::units::{show_factor, show_rate, show_span};
 use sluicegate_core::algorithm::fixed_window::Align;
@@ -17,7 +17,7 @@ use sluicegate_rules::unit::Unit;
 use super::{LocatedRule, varies};
 use crate::estimate::Estimate;
 
-/// What a rule limits, one limit a line.
+/// The limits of a rule, one per line.
 ///
 /// ```
 /// use sluicegate::explain::rule::{contents, text};
@@ -125,13 +125,12 @@ pub(crate) fn per(rate: Rate) -> String {
     show_rate(rate.count(), rate.period())
 }
 
-/// The time zone of a limit whose windows follow a calendar.
+/// The time zone of a limit with calendar windows.
 pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
     limit.followed_calendar().map(Calendar::zone_name)
 }
 
-/// How a rule is enforced; what goes without saying is left out, except for the mode and the
-/// consistency.
+/// How a rule is enforced. Defaults are omitted, except for the mode and the consistency.
 ///
 /// ```
 /// use sluicegate::explain::rule::{contents, text};
@@ -188,7 +187,7 @@ fn show_percent(thousandths: u64) -> String {
     format!("{}%", show_factor(thousandths.saturating_mul(100)))
 }
 
-/// As it is written, and what it counts as where that is something else.
+/// The consistency as configured, and the effective one if it differs.
 fn consistency(rule: &RuleConfig) -> String {
     let written = match rule.consistency {
         Consistency::Strict => "strict".to_owned(),
@@ -204,8 +203,8 @@ fn consistency(rule: &RuleConfig) -> String {
     }
 }
 
-/// What nodes that share a rule promise together, in a sentence; nothing of a rule that is simply
-/// strict.
+/// The combined guarantee of the nodes that share a rule, as a sentence; `None` for a plain strict
+/// rule.
 pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
     let strict = "never above the limit: every decision asks the store";
     match (rule.consistency, rule.effective_consistency()) {
@@ -230,8 +229,7 @@ pub(crate) fn promise(rule: &RuleConfig) -> Option<String> {
     }
 }
 
-/// What passes while the store does not answer, in a sentence; nothing of a rule that limits
-/// nothing.
+/// Behavior while the store is unavailable, as a sentence; `None` for a rule without limits.
 pub(crate) fn outage(rule: &RuleConfig) -> Option<String> {
     if matches!(rule.limits, Limits::Unlimited) {
         return None;
@@ -278,7 +276,7 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
     }
 }
 
-/// Who shares a counter under a rule.
+/// Which requests share a counter under a rule.
 ///
 /// ```
 /// use sluicegate::explain::rule::{contents, text};
@@ -319,7 +317,7 @@ pub fn counters(located: &LocatedRule<'_>) -> String {
     }
 }
 
-/// What a million keys take: bytes for one are megabytes for a million.
+/// Memory of a million keys: bytes per key are megabytes per million.
 ///
 /// ```
 /// use sluicegate::estimate::Estimate;

@@ -1,7 +1,7 @@
 //! The fast path of a decision: a hit on hard limits with packed states, which is nearly every hit.
 //!
-//! It gives the answers of the slow path ([`Shard::take`], core's account, [`Shard::put`]) without
-//! building an account; a property test compares the two.
+//! Its results equal those of the slow path ([`Shard::take`], core's account, [`Shard::put`])
+//! without building an account; a property test compares the two.
 
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::packed::{FastHit, LimitStatus, Packed};
@@ -146,8 +146,8 @@ impl Shard {
         if self.add(budget, name, word, probe, since) { FastPath::Added } else { FastPath::NoRoom }
     }
 
-    /// One limit whose state is not packed: a log, a smooth limiter, a debt, or after the clock was
-    /// set back. The state is stored even after a denial: it may have been moved to the new time.
+    /// One limit with an unpacked state: a log, a smooth limiter, a debt, or after the clock was
+    /// set back. The state is stored even after a denial: it may have moved to the new time.
     #[inline(never)]
     fn hit_single(
         &mut self,
@@ -312,7 +312,7 @@ impl Shard {
     }
 }
 
-/// The word of a state, which goes to the slab if it cannot be packed.
+/// The word of a state, which is stored in the slab if it cannot be packed.
 pub(crate) fn word_of(slab: &mut Slab, epoch: Epoch, limit: &Limit, state: State) -> Word {
     if state == State::New {
         return Word::GONE;

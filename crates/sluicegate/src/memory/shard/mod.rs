@@ -249,7 +249,7 @@ impl Shard {
         self.lanes.table.put(lane, LaneEntry { name, word, extra: () });
     }
 
-    /// Writes a word under a name, in whichever lane it gets.
+    /// Writes a word under a name, in any lane.
     fn write(&mut self, budget: &Budget, name: u64, word: Word, since: Since) {
         let mut probe = self.lanes.table.probe(name, since);
         if probe == Probe::Full {

@@ -1,4 +1,4 @@
-//! What must be true of a shard at any time.
+//! Invariants of a shard.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ impl Shard {
     /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and
     /// every such lane leads to one.
     pub(crate) fn audit(&self) -> ShardUsage {
-        // Everything but what is gone, which leads nowhere.
+        // All words except expired ones, which refer to no state.
         let words = self.lanes.table.live(Since::default()).map(|entry| entry.word);
         let indices: Vec<u32> = words.filter_map(|word| word.index()).collect();
         let once: HashSet<u32> = indices.iter().copied().collect();

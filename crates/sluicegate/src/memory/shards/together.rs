@@ -52,9 +52,9 @@ pub(crate) fn apply_together(
 
 /// The same, with the verdict of every target in `each`: see core's [`apply_to_each`].
 ///
-/// An identity named twice has the same verdict twice. One without room has the verdict of the
-/// overflow policy; if that denies, nothing was charged, and the others report what they would have
-/// decided.
+/// An identity named twice has the same verdict twice. One without a lane has the verdict of the
+/// overflow policy; if that denies, nothing is charged, and the others report the decision they
+/// would have made.
 pub(crate) fn apply_together_to_each(
     targets: &[Target<'_>],
     op: Op,
@@ -81,7 +81,7 @@ pub(crate) fn apply_together_to_each(
 /// An operation in progress: targets without room are redirected or excluded.
 struct JointOperation<'a> {
     targets: Vec<Target<'a>>,
-    /// Excluded targets by index, with the verdict that stands in.
+    /// Excluded targets by index, with the substituted verdict.
     excluded_targets: Vec<(usize, Verdict)>,
     overflowed: bool,
 }
@@ -279,7 +279,7 @@ fn no_room(op: Op) -> Verdict {
     if is_zero_cost { UNCOUNTED } else { denied() }
 }
 
-/// Whether an operation asks for admission.
+/// Whether an operation requests admission.
 const fn is_admission(op: Op) -> bool {
     matches!(
         op,

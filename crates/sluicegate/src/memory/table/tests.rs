@@ -1,4 +1,4 @@
-//! The table beside a plain map, whatever is put where and whenever it runs out.
+//! The table compared with a plain map, for arbitrary writes and expiries.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ fn at(us: u64) -> Since {
     Epoch::around(epoch).since(Timestamp::from_micros(us))
 }
 
-/// A word that runs out at `until`; the number tells it from others.
+/// A word that expires at `until`; the number identifies it.
 fn word(until: u64, number: u64) -> Word {
     Word(until << 14 | number)
 }
@@ -28,7 +28,7 @@ fn entry(name: u64, word: Word) -> LaneEntry<()> {
     LaneEntry { name, word, extra: () }
 }
 
-/// Puts a word under a name as a shard does; whether the table had to be made anew for it.
+/// Puts a word under a name as a shard does; returns whether the table was rebuilt for it.
 fn put<const L: usize>(table: &mut super::Table<(), L>, name: u64, word: Word, now: Since) -> bool {
     let mut probe = table.probe(name, now);
     let full = probe == Probe::Full;
@@ -64,7 +64,7 @@ impl<const L: usize> super::Table<(), L> {
 
 // === any operations in any order ===
 
-/// What is done to the table.
+/// An operation on the table.
 #[derive(Debug, Clone)]
 enum Deed {
     Put { name: u64, lasts: u64, number: u64 },
@@ -75,9 +75,8 @@ enum Deed {
     Wait { us: u64 },
 }
 
-/// Names that are in each other's way: all in the first bucket, all in the last so that the way
-/// leads round to the first, all about the middle, and those of one identity that differ in their
-/// column only.
+/// Colliding names: all in the first bucket, all in the last so that probing wraps around, all near
+/// the middle, and those of one identity that differ in their column only.
 fn hard_names() -> impl Strategy<Value = u64> {
     let identity = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) << 8;
     prop_oneof![
@@ -107,7 +106,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 1..250)
 }
 
-/// The table, and what it should be.
+/// The table and its model.
 #[derive(Default)]
 struct Pair<const L: usize> {
     table: super::Table<(), L>,
@@ -206,7 +205,7 @@ proptest! {
 
 // === examples ===
 
-/// Names whose search begins in the last of so many buckets.
+/// Names whose probe sequence begins in the last of `buckets` buckets.
 fn last_bucket(buckets: usize) -> impl Iterator<Item = u64> {
     let names = (0..).map(|n| u64::MAX - n);
     names.take_while(move |name| home(*name, buckets) == buckets - 1)
@@ -297,7 +296,7 @@ fn a_search_that_begins_in_the_last_bucket_goes_on_in_the_first() {
     for (number, name) in names.iter().enumerate() {
         assert_eq!(found(&table, *name, at(0)), Some(word(90, number as u64 + 1)));
     }
-    // Who lives in the first bucket finds its place behind those who came round.
+    // A name of the first bucket is placed behind those that wrapped around.
     put(&mut table, 0, word(90, 77), at(0));
     assert_eq!(found(&table, 0, at(0)), Some(word(90, 77)));
 }

@@ -1,10 +1,10 @@
-//! What tests see of a shard.
+//! Test access to a shard.
 
 use std::collections::BTreeMap;
 
 use super::{ParamsIndex, Since, ThrottleShard, Word};
 
-/// What a shard keeps.
+/// Usage of a shard.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(in crate::throttle) struct ThrottleUsage {
     pub(in crate::throttle) lanes: usize,
@@ -13,7 +13,8 @@ pub(in crate::throttle) struct ThrottleUsage {
 }
 
 impl ThrottleShard {
-    /// What is kept; all of it is named by lanes, as often as the interner counts.
+    /// Its usage, after checking that lanes refer to all parameters as often as the interner
+    /// counts.
     pub(in crate::throttle) fn counted(&mut self) -> ThrottleUsage {
         let (mut named, mut wholes, mut lanes) = (BTreeMap::new(), 0, 0);
         self.lanes.table.replace(|entry| {

@@ -1,4 +1,4 @@
-//! Who gets in when the store is full.
+//! Admission when the store is full.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn at_the_cap_a_newcomer_is_told_and_nobody_is_dropped_for_it() {
     for key in 10..2_000 {
         assert_eq!(world.hit(key, &hourly, 1, NOON), Err(NoRoom { max: 10 }));
     }
-    // Who needs no room is answered.
+    // A request that needs no lane is decided.
     assert_eq!(world.hit(77, &hourly, 0, NOON).unwrap().remaining, Some(2));
     let never = world.hit(77, &hourly, 3, NOON).unwrap();
     assert_eq!(never.outcome, Outcome::Never { max_cost: 2 });
@@ -65,7 +65,7 @@ fn room_goes_from_one_part_of_the_store_to_the_other() {
     clock.advance(Duration::from_secs(1));
     let admitted = (0..300).filter(|key| hit(*key).is_ok()).count();
     assert_eq!((admitted, throttle.entries()), (20, 20));
-    // And back, once somebody has told the throttle what time it is.
+    // And back, once a sweep has advanced the throttle's time.
     clock.advance(Duration::from_secs(1));
     throttle.sweep(limiter.now());
     limiter.hit("alice");

@@ -1,4 +1,4 @@
-//! Clients who send other params with every call.
+//! Clients that send different parameters with every call.
 
 use super::{NOON, SECOND, ThrottleUsage, World, params};
 
@@ -6,8 +6,7 @@ use super::{NOON, SECOND, ThrottleUsage, World, params};
 fn one_key_under_ever_other_terms_takes_one_place() {
     let world = World::roomy();
     for call in 0..20_000i64 {
-        // Slow ones, so that the key is never as good as new: in the end a debt, which is kept
-        // whole.
+        // Slow ones, so that the key never expires: in the end a debt, which is stored whole.
         world.hit(1, &params(call % 4_001, 1 + call % 13, 1_000_000 + call), 1, NOON).unwrap();
     }
     assert_eq!(world.kept(), ThrottleUsage { lanes: 1, params: 1, wholes: 1 });

@@ -1,4 +1,4 @@
-//! The throttle beside a naive one, at the cap, and under clients who mean harm.
+//! The throttle compared with a naive one, at the cap, and under hostile clients.
 
 mod cap;
 mod hostile;
@@ -26,7 +26,7 @@ fn params(max_burst: i64, count: i64, period_s: i64) -> ThrottleParams {
     ThrottleParams::new(max_burst, count, period_s).unwrap()
 }
 
-/// A throttle on a store of its own, which hashes the same way every time.
+/// A throttle on a separate store with a deterministic hash.
 struct World {
     throttle: Throttle,
     memory: Memory,
@@ -52,7 +52,7 @@ impl World {
         self.throttle.hit(&key.to_le_bytes(), params, cost, at(now))
     }
 
-    /// What all shards keep. Whatever they do, the store has counted it.
+    /// Total usage of all shards, after checking the store's count.
     fn kept(&self) -> ThrottleUsage {
         let all = self.throttle.shards.inspect(|shard| shard.counted());
         let kept = all.into_iter().fold(ThrottleUsage::default(), |sum, one| ThrottleUsage {
@@ -66,7 +66,7 @@ impl World {
     }
 }
 
-/// So many keys, each in a shard of its own: nobody takes the lane of another that has run out.
+/// `count` keys, each in a different shard, so that none reuses the expired lane of another.
 fn apart(count: usize) -> Vec<u64> {
     let memory = Memory::with_key(1, [1, 2]);
     let mut shards = std::collections::HashSet::new();

@@ -1,5 +1,4 @@
-//! A naive throttle: an account of the core for every key, and the params that it was last asked
-//! under.
+//! A naive throttle: a core account for every key, and the parameters of its last request.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The same answers as the naive one, whatever is asked, and when.
+//! The throttle returns the verdicts of the naive one for any requests at any times.
 
 use proptest::prelude::*;
 use sluicegate_core::time::NOW_MAX;
@@ -79,8 +79,8 @@ proptest! {
         world.kept();
     }
 
-    /// Many keys behind one another, lanes used again, memory given back meanwhile: as long as time
-    /// goes on, nobody notices.
+    /// Many colliding keys, reused lanes, and memory released meanwhile do not change a verdict
+    /// while time advances.
     #[test]
     fn a_crowd_gets_the_same_answers(
         calls in prop::collection::vec((0..40u64, 0..5usize, 0..6u64, 0..3_000_000u64), 1..300),

@@ -31,7 +31,7 @@ fn years_later_a_key_stands_where_it_should() {
     let (world, mut model) = used(30, &params);
     for years in [4, 5, 11, 12, 18, 29] {
         let now = NOON + years * YEAR;
-        // Somebody in another shard or none: sweeping alone moves the epoch.
+        // Without requests, sweeping alone moves the epoch.
         world.throttle.sweep(at(now));
         let expected = model.hit(1, &params, TOKENS, at(now));
         assert_eq!(world.hit(1, &params, TOKENS, now), Ok(expected), "after {years} years");
@@ -41,7 +41,7 @@ fn years_later_a_key_stands_where_it_should() {
 
 #[test]
 fn whoever_is_as_good_as_new_is_forgotten_also_after_years() {
-    // The longest is too far ahead for a lane to tell when that will be.
+    // The longest expiry is too far ahead for a lane to store.
     for used_up in [8, 30, 40] {
         let (world, _) = used(used_up, &yearly(49));
         for years in (0..used_up).step_by(3) {
@@ -63,7 +63,7 @@ fn a_clock_that_is_set_back_by_years_forgets_nothing() {
         assert!(!expected.is_allowed());
         assert_eq!(world.hit(1, &params, 1, now), Ok(expected), "{years} years back");
     }
-    // Nor by being swept before anybody asks.
+    // Nor by a sweep before the next request.
     let (world, mut model) = used(3, &params);
     let now = NOON - 6 * YEAR;
     world.throttle.sweep(at(now));

@@ -1,5 +1,5 @@
-//! The cap: who is in stays in, who is not gets in when somebody has run out, and a flood costs no
-//! more than it has to.
+//! The cap: admitted identities stay, a new one enters when another has expired, and the cost of a
+//! flood is bounded.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn what_was_held_by_the_shared_identity_can_be_given_back_by_it() {
     assert_eq!(world.peek(SHARED, 0, NOON).remaining, Some(1));
 }
 
-// === who gets in when ===
+// === admission of new identities ===
 
 #[test]
 fn a_newcomer_gets_in_once_the_only_entry_has_run_out() {
@@ -122,7 +122,7 @@ fn a_newcomer_gets_in_once_the_only_entry_has_run_out() {
 
 #[test]
 fn newcomers_get_in_as_others_run_out() {
-    // One after another runs out, and somebody new asks all the time.
+    // Identities expire one after another while new ones keep arriving.
     for limits in [
         vec![limit(TokenBucket::per_second(1).burst(1_000))],
         vec![limit(SlidingLog::per(1_000, Duration::from_secs(500)))],
@@ -156,7 +156,7 @@ fn limits_that_are_changed_to_shorter_ones_let_newcomers_in_sooner() {
     for number in 0..3_000 {
         world.hit(anybody(number), 1, NOON);
     }
-    // Everybody has looked for room by now, and knows that there will be none today.
+    // Every shard has searched for room and cached that none is free today.
     world.shards.change(&rule(two(1), Mode::Hard), CarryOver::Used, at(NOON));
     let later = NOON + 2 * SECOND;
     let admitted = (10_000..13_000).filter(|n| world.hit(anybody(*n), 1, later).is_allowed());
@@ -169,7 +169,7 @@ fn whoever_is_in_gets_what_it_needs_though_there_is_no_room() {
     for long in [false, true] {
         let world = World::new(limits(), 1, Overflow::Deny);
         for left in [8, 7, 6] {
-            // The bucket has run out each time, and the window tells that it is no newcomer.
+            // The bucket has expired each time; the window shows that the identity is known.
             let now = NOON + (9 - left) * 2 * SECOND;
             world.shards.sweep(at(now));
             let verdict = match long {
@@ -183,7 +183,7 @@ fn whoever_is_in_gets_what_it_needs_though_there_is_no_room() {
     }
 }
 
-// === what a newcomer costs ===
+// === cost of a new identity ===
 
 #[test]
 fn a_flood_at_the_cap_does_not_look_through_the_tables_again_and_again() {
@@ -227,7 +227,7 @@ fn a_flood_at_the_cap_over_entries_that_run_out_one_by_one_looks_a_few_times_onl
     let mut index = world.shards.indices()[1];
     let (mut looks, mut admitted) = (0, 0);
     for turn in 0..5_000 {
-        // A newcomer every millisecond, who stays.
+        // A new long-lived identity every millisecond.
         let now = NOON + SECOND + turn * 1_000;
         admitted += u32::from(world.hit(who(1, 10_000 + turn), 5_000, now).is_allowed());
         let now_at = world.shards.indices()[1];
@@ -242,7 +242,7 @@ fn a_flood_at_the_cap_over_entries_that_run_out_one_by_one_looks_a_few_times_onl
 
 #[test]
 fn nobody_gets_in_on_the_lane_of_one_who_is_asked_beside_him() {
-    // Alice's log is taken out of its lane while Bob, in the same shard, asks for room.
+    // Alice's log is taken out of its lane while Bob, in the same shard, needs a lane.
     let world = World::new(vec![limit(SlidingLog::per_minute(5))], 1, Overflow::Deny);
     let (alice, bob) = (who(1, 1), who(1, 2));
     assert!(world.hit(alice, 1, NOON).is_allowed());

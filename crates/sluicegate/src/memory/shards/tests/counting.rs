@@ -1,5 +1,5 @@
-//! What is counted is what is there, whatever is done: a lane for every entry, no state without a
-//! lane, nothing left over.
+//! Counters match the contents after any operation: a lane for every entry, no state without a
+//! lane, no leaks.
 
 use proptest::prelude::*;
 use sluicegate_core::algorithm::concurrency::Holder;
@@ -50,7 +50,7 @@ fn mode() -> impl Strategy<Value = Mode> {
     ])
 }
 
-/// What is done to the identities of two limiters.
+/// An operation on the identities of two limiters.
 #[derive(Debug, Clone)]
 enum Deed {
     Hit { one: u64, cost: u64 },
@@ -105,7 +105,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 1..120)
 }
 
-/// Three of a shard, so that they are in each other's way, and some elsewhere.
+/// Three in one shard, so that they collide, and some elsewhere.
 fn one_of(number: u64) -> u64 {
     if number == 11 { SHARED } else { who((number / 3) as u8, number) }
 }

@@ -1,4 +1,4 @@
-//! What each identity of a request says on its own, beside what all say together.
+//! The verdict of each identity of a request, beside the combined one.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn to_each(all: &[(&World, u64)], op: Op, now: u64) -> (Result<Answered, Refusal
             cost: None,
         })
         .collect();
-    // Whatever was there before.
+    // Arbitrary previous contents.
     let mut each = vec![super::UNCOUNTED; 9];
     let answered = apply_together_to_each(&targets, op, at(now), &mut each);
     (answered, each)
@@ -167,7 +167,7 @@ proptest! {
             let said = answered.map(|answered| answered.answer);
             prop_assert_eq!(said, answer, "{:?} at {}", op, now);
             prop_assert_eq!(&each, &due, "{:?} at {}", op, now);
-            // And together they say what they say without it.
+            // The combined verdict is the same as without them.
             let all: Vec<_> = named.iter().map(|index| (&twins[*index], who(7, *index as u64))).collect();
             prop_assert_eq!(together(&all, op, now).map(|answered| answered.answer), said);
         }

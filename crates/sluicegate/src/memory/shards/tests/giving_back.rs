@@ -1,4 +1,4 @@
-//! Memory that is not needed any more is given back: when asked to, and by and by.
+//! Unused memory is released, on request and incrementally.
 
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ fn a_log_that_has_run_out_is_given_back_though_its_neighbours_live() {
     assert_eq!(world.audit().whole, 0, "the windows are packed");
 }
 
-/// Quiet traffic, always the same few: how many turns until no more is kept than they need.
+/// Light traffic from the same few identities: the number of turns until memory has shrunk to their
+/// need.
 fn until_small(world: &World, from: u64, mut ask: impl FnMut(u64, u64)) -> u64 {
     let (few, max) = (64, 4_000_000);
     for turn in 0..max {
@@ -153,7 +154,7 @@ fn a_slab_that_has_become_sparse_is_packed_and_nobody_loses_by_it() {
 
 #[test]
 fn what_was_too_far_ahead_to_be_told_is_given_back_all_the_same() {
-    // The clock was in 1970 for a moment, and nobody who was there before ever comes again.
+    // The clock was in 1970 for a moment, and no earlier identity returns.
     let world = World::roomy(vec![limit(TokenBucket::per_second(1))]);
     world.hit(who(1, 1), 1, NOON);
     world.hit(who(1, 2), 1, 0);

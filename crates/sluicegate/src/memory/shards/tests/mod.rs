@@ -1,5 +1,5 @@
-//! All shards together: two ways to one answer, what is counted, what is given back, who gets in at
-//! the cap.
+//! All shards together: equality of the fast and the slow path, counters, released memory,
+//! admission at the cap.
 
 mod cap;
 mod counting;
@@ -35,7 +35,7 @@ fn at(us: u64) -> Timestamp {
     Timestamp::from_micros(us)
 }
 
-/// Who it is: one of many in a shard.
+/// Hash of an identity in a given shard.
 fn who(shard: u8, number: u64) -> u64 {
     u64::from(shard) << 56 | number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8
 }
@@ -74,12 +74,12 @@ impl World {
         Self { shards, store }
     }
 
-    /// With room for everybody.
+    /// With room for all identities.
     fn roomy(limits: Vec<LimitConfig>) -> Self {
         Self::new(limits, 1 << 40, Overflow::Deny)
     }
 
-    /// As a limiter does: the short way if it leads to an answer, else the long one.
+    /// As a limiter does: the fast path if it decides, else the slow path.
     fn hit(&self, hash: u64, cost: u64, now: u64) -> Verdict {
         let mut verdict = UNCOUNTED;
         match self.shards.hit(hash, cost, at(now), &mut verdict) {
@@ -88,9 +88,9 @@ impl World {
         }
     }
 
-    /// The long way, come what may.
+    /// The slow path, unconditionally.
     fn hit_long(&self, hash: u64, cost: u64, now: u64) -> Verdict {
-        // An id that nobody will name again, as it is for a hit without one.
+        // An id that is never used again, as for a hit without one.
         let holder = Some(Holder(now.wrapping_mul(31) ^ hash ^ cost));
         self.ask(hash, Op::Hit { cost, holder }, now).unwrap().verdict
     }
@@ -113,7 +113,7 @@ impl World {
         self.store.budget.used()
     }
 
-    /// How much is kept in all, once it is sure that what is counted is what is there.
+    /// Total usage, after checking that the counters match the contents.
     fn audit(&self) -> ShardUsage {
         let kept = self.shards.audit();
         assert_eq!(self.entries(), kept.used, "what is counted, and lanes in use");

@@ -1,4 +1,4 @@
-//! The short way and the long way lead to the same answers, and leave the same states.
+//! The fast and the slow path return the same verdicts and leave the same states.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn tally(max: u64, period: Span) -> LimitConfig {
     LimitConfig::fixed(None, Limit::Tally(Tally::new(max, period).unwrap()))
 }
 
-/// Limits whose hits go the short way, as a rule or now and then.
+/// Limits whose hits take the fast path, always or sometimes.
 fn short_limits() -> Vec<LimitConfig> {
     let ten = Duration::from_secs(10);
     vec![
@@ -72,7 +72,7 @@ fn all_limits() -> Vec<LimitConfig> {
     short_limits().into_iter().chain(more).collect()
 }
 
-/// How time goes on; to the edges of calendar days now and then.
+/// Time steps; sometimes to the boundary of a calendar day.
 fn step() -> impl Strategy<Value = i64> {
     let (second, day) = (SECOND as i64, DAY as i64);
     prop_oneof![
@@ -101,7 +101,7 @@ fn start() -> impl Strategy<Value = u64> {
     prop_oneof![Just(NOON), 0..DAY, 0..1u64 << 51]
 }
 
-/// Whether both worlds say the same to everybody at `now`.
+/// Whether both worlds return the same verdicts to all identities at `now`.
 fn same(one: &World, other: &World, all: [u64; 3], now: u64) -> Result<(), TestCaseError> {
     for (hash, cost) in all.into_iter().flat_map(|hash| [(hash, 0), (hash, 1), (hash, 4)]) {
         prop_assert_eq!(one.peek(hash, cost, now), other.peek(hash, cost, now));
@@ -123,7 +123,7 @@ proptest! {
         turns in prop::collection::vec((step(), 0..3usize, cost()), 1..80),
     ) {
         let (short, long) = (World::roomy(limits.clone()), World::roomy(limits));
-        // In each other's way.
+        // They collide.
         let all = [who(7, 0), who(7, 1), who(7, 2)];
         let mut now = start;
         for (step, number, cost) in turns {
@@ -169,8 +169,7 @@ fn a_tally_counts_what_another_limit_denies() {
     for passes in [true, true, false, false] {
         assert_eq!(world.hit(who(1, 1), 1, NOON).is_allowed(), passes);
     }
-    // Four of five are counted by the one, two of two by the other, which two more are given back
-    // to.
+    // The first has counted four of five; the second two of two, two of which are refunded.
     world.ask(who(1, 1), Op::Refund { cost: 2 }, NOON).unwrap();
     assert_eq!(world.hit(who(1, 1), 2, NOON).remaining, Some(0));
     assert_eq!(world.hit(who(1, 1), 2, NOON).decided_by, Some(1), "a day is longer");
