@@ -44,9 +44,9 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
         self.now()
     }
 
-    /// Wakes `waker` at `at`, if this clock does not run by itself.
+    /// Wakes `waker` at `at`, if this clock does not advance automatically.
     ///
-    /// If `false`, waiting uses a timer of the real time.
+    /// If `false`, waiting uses a real-time timer.
     fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
         let _ = (at, waker);
         false
@@ -77,7 +77,7 @@ pub struct SystemClock {
 
 /// A clock that is set manually, for tests.
 ///
-/// Clones share the time. A waiting task wakes when the clock reaches its moment.
+/// Clones share the time. A waiting task wakes when the clock reaches its deadline.
 ///
 /// ```
 /// use std::time::Duration;
@@ -215,7 +215,7 @@ impl ManualClock {
         self.set(self.now().after(span(by)));
     }
 
-    /// Sets the clock, on or back.
+    /// Sets the clock, forward or back.
     ///
     /// ```
     /// use sluicegate::clock::{Clock, ManualClock, Timestamp};
@@ -233,7 +233,7 @@ impl ManualClock {
         due.into_iter().for_each(Waker::wake);
     }
 
-    /// How many wait for this clock to move on.
+    /// Number of waiters for this clock.
     ///
     /// ```
     /// assert_eq!(sluicegate::clock::ManualClock::new().sleepers(), 0);
@@ -256,8 +256,8 @@ impl Clock for ManualClock {
             waker.wake_by_ref();
             return true;
         }
-        // Once per moment: polling again does not count twice. One task may wait for several
-        // moments.
+        // Once per deadline: polling again does not count twice. One task may wait for several
+        // deadlines.
         if !sleepers.iter().any(|(when, other)| *when == at && other.will_wake(waker)) {
             sleepers.push((at, waker.clone()));
         }
@@ -265,12 +265,12 @@ impl Clock for ManualClock {
     }
 }
 
-/// A clock, which is the system's by default.
+/// A clock; the system clock by default.
 #[derive(Debug, Clone, Default)]
 pub struct TimeSource(Option<Arc<dyn Clock>>);
 
 impl TimeSource {
-    /// This clock, or the system's.
+    /// This clock, or the system clock.
     #[must_use]
     pub const fn new(clock: Option<Arc<dyn Clock>>) -> Self {
         Self(clock)
@@ -302,14 +302,14 @@ impl TimeSource {
         sleep_until(self.0.as_deref(), until).await;
     }
 
-    /// The clock, if it is not the system's.
+    /// The clock, unless it is the system clock.
     #[must_use]
     pub fn custom(&self) -> Option<Arc<dyn Clock>> {
         self.0.clone()
     }
 }
 
-/// A duration as a span, cut at the longest.
+/// A duration as a span, saturating at the maximum.
 pub(crate) fn span(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
@@ -318,7 +318,7 @@ pub(crate) fn span(duration: Duration) -> Span {
 pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_micros(span.as_micros())
 }
-/// Waits until `until`, by this clock or, without one, by that of the system.
+/// Waits until `until`, by this clock or else by the system clock.
 #[cfg(feature = "tokio")]
 pub(crate) async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
     use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! Why there is no guard: it may not go now, or never, or not like this.
+//! Errors of guards: denied now, never admissible, or refused.
 
 use sluicegate_core::op::Refusal;
 use sluicegate_core::time::Span;

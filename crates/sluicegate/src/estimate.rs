@@ -1,4 +1,4 @@
-//! How much memory an identity takes in the embedded store, before there is one.
+//! Estimates the memory of an identity in the embedded store.
 //!
 //! ```text
 //!   a lane        16 bytes, in a table that is 8/15 to 4/5 full            20 to 30 bytes
@@ -62,7 +62,7 @@ pub fn bytes_per_identity(limits: &[LimitConfig], mode: Mode) -> Estimate {
     all
 }
 
-/// A recent moment that is no whole millisecond.
+/// A recent time that is not a whole millisecond.
 const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_123_457);
 
 /// A lane takes 16 bytes, and from 16 / (4/5) to 16 / (8/15) of the table; the mean of many sizes

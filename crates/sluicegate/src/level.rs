@@ -12,7 +12,7 @@ pub enum Level {
     /// The store decided, or there is no other node.
     #[default]
     Strict,
-    /// This node had bought ahead, and decided by itself. Never more passes than the limit allows.
+    /// This node held a lease and decided locally. The limit is never exceeded.
     Leased,
     /// This node decided locally; peers' counts arrive later.
     Eventual,

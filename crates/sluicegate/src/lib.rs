@@ -1,6 +1,6 @@
-//! A rate limiter to embed.
+//! An embeddable rate limiter.
 //!
-//! *May this go through now, and if not, when?* Three lines, no async runtime, no server:
+//! *May this request pass now, and if not, when?* Three lines, no async runtime, no server:
 //!
 //! ```
 //! use sluicegate::Limiter;
@@ -69,14 +69,14 @@
 //!
 //! # Features
 //!
-//! None is on by default: the limiter itself needs no async runtime.
+//! No feature is on by default: the limiter itself needs no async runtime.
 //!
 //! | feature | brings |
 //! |---|---|
 //! | `tokio` | waiting without blocking a thread: `acquire().await`, `permit_async().await` |
-//! | `http` | the one table from a verdict to a status, headers and a body |
+//! | `http` | the table from a verdict to a status, headers and a body |
 //! | `tower` | a layer for axum, tonic and other tower services; enables `http` and `tokio` |
-//! | `config` | limits and rules from YAML, and files of them followed while they change: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
+//! | `config` | limits and rules from YAML, and reloading of changed files: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
 //! | `explain` | the rules that match a request and the verdict it would get now, as text and JSON; enables `config` |
 //!
 //! # What it costs
@@ -85,7 +85,7 @@
 //! expired ([many](guide::many)). Time: a decision takes one lock, which an identity shares with
 //! one in 256 others. `bench/` in the repository measures both and compares other limiters.
 //!
-//! The first limiter of a process takes a moment to build, in which the clock is measured
+//! The first limiter of a process calibrates the clock, which takes up to 200 ms
 //! ([`SystemClock`](clock::SystemClock)).
 
 pub mod clock;

@@ -54,8 +54,8 @@ pub struct Event<'a> {
     pub verdict: &'a Verdict,
     /// When.
     pub now: Timestamp,
-    /// There was no room for this identity, and the limiter's [`Overflow`](crate::Overflow) policy
-    /// answered.
+    /// The store was full for this identity, and the limiter's [`Overflow`](crate::Overflow) policy
+    /// decided.
     pub overflowed: bool,
 }
 

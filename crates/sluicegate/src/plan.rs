@@ -14,7 +14,7 @@ use sluicegate_rules::limit::{LimitConfig, names};
 use crate::backend::Extension;
 use crate::policy::Policy;
 
-/// The most limits that one limiter decides by.
+/// Maximum number of limits of a limiter.
 pub const LIMITS_MAX: usize = 32;
 
 /// Limits and their mode, as configured.
@@ -26,12 +26,12 @@ pub struct Rule {
     pub mode: Mode,
     /// The public description of each limit.
     pub policies: Arc<[Policy]>,
-    /// How often it was changed: states are moved to a later one, never back.
+    /// Generation: states move to a later one, never back.
     pub(crate) generation: u64,
-    /// Which rule of a request it is: in the shadow, the limits of one are counted together and
-    /// apart from those of others.
+    /// Index of the rule in a request: shadow limits are counted together per rule, apart from
+    /// those of other rules.
     number: usize,
-    /// The plan that was last worked out, so that shards share it.
+    /// The last resolved plan, shared by the shards.
     latest: Mutex<Weak<ResolvedRule>>,
     /// State of the backend.
     extension: Extension,
@@ -65,7 +65,7 @@ impl Rule {
         Ok(Self::of(limits, mode, policies))
     }
 
-    /// A rule that lets nothing pass.
+    /// A rule that denies everything.
     #[must_use]
     pub fn closed() -> Self {
         let limits = vec![LimitConfig::fixed(None, Limit::Closed)];
@@ -84,18 +84,18 @@ impl Rule {
         }
     }
 
-    /// The same rule in the place of one that was changed.
+    /// The same rule as the successor of a changed one.
     #[must_use]
     pub fn after(self, old: &Self) -> Self {
         self.with_number(old.number).with_generation(old.generation + 1)
     }
 
-    /// The same, so often changed.
+    /// The same with this generation.
     pub(crate) fn with_generation(self, generation: u64) -> Self {
         Self { generation, ..self }
     }
 
-    /// The same, as the rule of this number.
+    /// The same with this rule index.
     #[must_use]
     pub fn with_number(self, number: usize) -> Self {
         Self { number, ..self }
@@ -135,7 +135,7 @@ pub(crate) fn policies_of(limits: &[LimitConfig], mode: Mode) -> Result<Vec<Poli
     Ok(policies)
 }
 
-/// That a rule may have so many limits.
+/// Checks the number of limits.
 pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
     if (1..=LIMITS_MAX).contains(&limits) {
         return Ok(());
@@ -144,7 +144,7 @@ pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
     Err(QuotaError::OutOfRange { what, given, min: 1, max })
 }
 
-/// A number that no other rule of this process has.
+/// A number that is unique among the rules of this process.
 pub(crate) fn new_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -163,7 +163,7 @@ impl ResolvedRule {
                 from = from.max(start);
                 until = until.min(end);
             }
-            // The mode fitted when the rule was made, and a calendar's edges do not change that.
+            // The mode was validated with the rule, and calendar boundaries do not affect it.
             steps.extend(
                 EnforcedLimit::new(stands, rule.mode).map(|step| step.of_rule(rule.number)),
             );
@@ -183,7 +183,7 @@ impl ResolvedRule {
         cost > 0 && cost <= self.short_cost_max
     }
 
-    /// Whether it is the plan of this moment.
+    /// Whether the plan is valid at this time.
     #[inline]
     #[must_use]
     pub fn holds_at(&self, now: Timestamp) -> bool {
@@ -191,7 +191,7 @@ impl ResolvedRule {
     }
 }
 
-/// The time in which a whole quota comes back.
+/// The time in which a whole quota refills.
 fn window(limit: &Limit) -> Option<Span> {
     match limit {
         Limit::FixedWindow(window) => return Some(window.rate().period()),

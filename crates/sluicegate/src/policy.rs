@@ -23,20 +23,19 @@ use sluicegate_core::time::Span;
 pub struct Policy {
     /// Its name, which identifies it within the plan.
     pub name: String,
-    /// The algorithm, as it is written in a rule.
+    /// The algorithm, by its name in rules.
     pub algorithm: &'static str,
-    /// The most that can be left; `None` if there is no such number.
+    /// The maximum remaining quota; `None` if there is none.
     pub quota: Option<u64>,
-    /// The time in which the quota comes back once, so that quota by window is the rate: the window
-    /// itself, or as long as an empty bucket takes to be full. `None` if time alone brings nothing
-    /// back.
+    /// The time in which the quota refills once, so that quota per window is the rate: the window,
+    /// or the time to fill an empty bucket. `None` if the quota does not refill with time.
     pub window: Option<Span>,
     /// Whether it is enforced; a shadow limit is not, and is hidden from clients.
     pub enforced: bool,
 }
 
 impl Policy {
-    /// Whether it is a number of slots.
+    /// Whether the quota is a number of slots.
     pub(crate) fn has_slots(&self) -> bool {
         self.algorithm == "concurrency"
     }

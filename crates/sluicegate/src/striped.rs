@@ -1,6 +1,6 @@
-//! Counters that many threads add to and few read.
+//! Counters for many writing threads and few readers.
 //!
-//! Each thread adds to one of several copies, on cache lines of their own; a reader sums them.
+//! Each thread adds to one of several copies on separate cache lines; a reader sums them.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub struct Striped<T> {
 #[repr(align(64))]
 struct Stripe<T>(T);
 
-/// Threads beyond this share stripes, which costs less than to hold and read more of them.
+/// Threads beyond this share stripes, which costs less than storing and reading more of them.
 const STRIPES_MAX: usize = 8;
 
 static STRIPES: LazyLock<usize> = LazyLock::new(|| {

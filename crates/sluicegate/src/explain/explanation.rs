@@ -59,9 +59,9 @@ pub(super) struct AppliedRule {
     pub(super) settings: Option<String>,
     /// The guarantee across nodes, where it is not the default.
     pub(super) promise: Option<String>,
-    /// Behaviour while the store does not answer.
+    /// Behaviour while the store is unavailable.
     pub(super) outage: Option<String>,
-    /// The rule as JSON, or the override that came with the request.
+    /// The rule as JSON, or the override sent with the request.
     pub(super) rule: Option<Value>,
     pub(super) came_with: Option<Value>,
     /// The parts of the counter's identity; empty without a counter.

@@ -9,7 +9,7 @@ use super::rule::path_of;
 
 /// Maximum number of candidates listed in a hint.
 const FOLLOWING_MAX: usize = 5;
-/// The most candidates compared for a similar name: comparing costs time of a running engine.
+/// Maximum number of candidates compared for a similar name, to bound the time.
 const COMPARED_MAX: usize = 10_000;
 
 /// Explains why no rule matches; `None` if one does.

@@ -64,7 +64,7 @@ pub fn explain<'a>(
 /// The same on any backend.
 ///
 /// # Errors
-/// When the store does not answer and a rule has `on_store_failure: error`.
+/// When the store is unavailable and a rule has `on_store_failure: error`.
 pub async fn explain_on<'a, B: Backend + ?Sized>(
     engine: &Engine<B>,
     rules: &Snapshot<'_>,

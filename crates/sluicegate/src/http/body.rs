@@ -1,4 +1,4 @@
-//! The error of a denial, in JSON: in an envelope, or as a problem.
+//! The JSON error of a denial: an envelope, or an RFC 9457 problem.
 
 use serde_json::to_writer;
 use sluicegate_core::time::Span;
@@ -14,7 +14,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 impl VerdictResponse<'_> {
     /// The JSON body of a denial; `None` if the request was admitted.
     ///
-    /// `renewal` is the moment from which on it is worth trying again, in UNIX milliseconds.
+    /// `renewal` is the time from which a retry can succeed, in UNIX milliseconds.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -59,8 +59,8 @@ impl VerdictResponse<'_> {
         true
     }
 
-    /// Appends the members of a problem, as RFC 9457 and the IETF draft on these fields have it;
-    /// whether there was a denial to write.
+    /// Appends the members of a problem, as defined by RFC 9457 and the IETF draft. Returns whether
+    /// there was a denial to write.
     ///
     /// ```
     /// # use sluicegate::http::{Style, VerdictResponse};

@@ -17,8 +17,7 @@ const PUSHBACK_MAX: Span = Span::from_secs(60);
 /// Any negative number disables the retry.
 const PUSHBACK_NEVER: i64 = -1;
 
-/// Whether a request speaks gRPC, by its `Content-Type`. (gRPC-Web does not: it is another
-/// protocol.)
+/// Whether a request is gRPC, by its `Content-Type`. gRPC-Web is not: it is another protocol.
 ///
 /// ```
 /// use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -46,8 +45,7 @@ pub fn is_grpc(request: &HeaderMap) -> bool {
 // === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
-    /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if it is the upstream's to
-    /// choose.
+    /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if the upstream sets it.
     ///
     /// ```
     /// # use sluicegate::http::VerdictResponse;
@@ -89,7 +87,7 @@ impl VerdictResponse<'_> {
         headers::put(headers, GRPC_RETRY_PUSHBACK, HeaderValue::from(self.pushback_ms()));
     }
 
-    /// The whole answer to a denied call, without a body; `None` if it was admitted.
+    /// The complete response to a denied call, without a body; `None` if it was admitted.
     ///
     /// ```
     /// # use sluicegate::http::{Style, VerdictResponse};
@@ -119,9 +117,10 @@ impl VerdictResponse<'_> {
     }
 }
 
-/// A message as gRPC wants it: printable ASCII but `%` as it is, every other byte as `%XX`.
+/// Percent-encodes a message for gRPC: printable ASCII except `%` unchanged, every other byte as
+/// `%XX`.
 ///
-/// Ours are plain today; the next one may quote a name.
+/// Current messages are plain ASCII; a future one may quote a name.
 fn percent_encoded(message: &str) -> String {
     let mut encoded = String::with_capacity(message.len());
     for byte in message.bytes() {

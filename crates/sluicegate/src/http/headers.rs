@@ -1,5 +1,5 @@
-//! Rate limit headers: `X-RateLimit-*` and the IETF fields, which are lists of strings with
-//! parameters as RFC 9651 writes them.
+//! Rate limit headers: `X-RateLimit-*` and the IETF fields, which are RFC 9651 lists of strings
+//! with parameters.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +19,7 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 /// Names no limit: a verdict does not identify the soft limit.
 const WARNING: &str = "Request quota exceeded. Admitted within the margin of a soft limit.";
 
-/// The numbers of the deciding limit, as headers carry them.
+/// The numbers of the deciding limit, as sent in headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
     /// Its quota.
@@ -33,7 +33,7 @@ pub struct Figures {
 // === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
-    /// The numbers of the deciding limit, for other encodings than headers; `None` where headers
+    /// The numbers of the deciding limit, for encodings other than headers; `None` where headers
     /// have none.
     ///
     /// ```
@@ -93,12 +93,12 @@ impl VerdictResponse<'_> {
     }
 
     fn write_figures(&self, figures: &Figures, reset: Reset, headers: &mut HeaderMap) {
-        // Nearly always empty: the first limiter to write.
+        // Usually empty: this is the first limiter to write.
         if !headers.is_empty() {
             if !self.is_denied() && has_less(headers, figures.remaining) {
                 return;
             }
-            // One of another limiter would not belong to ours.
+            // The header of another limiter would not match these.
             headers.remove(X_RESET);
         }
         put(headers, X_LIMIT, number_header(figures.limit));
@@ -131,18 +131,18 @@ impl VerdictResponse<'_> {
         if self.is_denied() {
             put(headers, name, value);
         } else {
-            // Full only with tens of thousands of headers, and then ours do not matter.
+            // Full only with tens of thousands of headers, where these do not matter.
             let _ = headers.try_append(name, value);
         }
     }
 }
 
-/// Sets one header; in a map that is full, with tens of thousands of them, it is left out.
+/// Sets one header; a full map (tens of thousands of headers) omits it.
 pub(super) fn put(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
-/// Whether another limiter, nearer to the upstream, has less left.
+/// Whether another limiter, nearer to the upstream, has less remaining quota.
 fn has_less(headers: &HeaderMap, remaining: u64) -> bool {
     let text = headers.get(X_REMAINING).and_then(|value| value.to_str().ok());
     text.and_then(|text| text.trim().parse::<u64>().ok()).is_some_and(|left| left < remaining)
@@ -150,7 +150,7 @@ fn has_less(headers: &HeaderMap, remaining: u64) -> bool {
 
 /// The largest integer of a structured field: fifteen digits.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
-/// The longest name in a field; the configuration has no longer ones.
+/// Maximum length of a name in a field; the configuration allows no longer ones.
 const NAME_CHARS_MAX: usize = 64;
 /// Maximum length of the policy list. Clients and proxies limit all headers together to about 8
 /// KiB.
@@ -239,7 +239,7 @@ pub(super) fn with_digits<R>(mut number: u64, take: impl FnOnce(&str) -> R) -> R
     let mut from = DIGITS_MAX;
     loop {
         from -= 1;
-        // Below ten, and there are as many places as a number can have digits.
+        // The digit is below ten, and the buffer holds the digits of any number.
         digits[from] += (number % 10) as u8;
         number /= 10;
         if number == 0 {

@@ -1,4 +1,4 @@
-//! The one table from a verdict to a status, headers and a body. Every surface answers by it.
+//! The table from a verdict to a status, headers and a body. Every endpoint uses it.
 //!
 //! | | admitted | denied | can never pass | no limit |
 //! |---|---|---|---|---|
@@ -41,9 +41,9 @@
 //! **Names.** In a header field, characters other than printable ASCII are percent-encoded and
 //! names are cut after 64 characters; the body contains the name unchanged.
 //!
-//! **Limiters behind each other.** A response that already has `X-RateLimit-*` keeps them if less
-//! is left there; otherwise ours replace them. The IETF fields are lists, so ours are added. Call
-//! [`VerdictResponse::write_headers`] once a response.
+//! **Chained limiters.** A response that already has `X-RateLimit-*` keeps them if their remaining
+//! quota is lower; otherwise these replace them. The IETF fields are lists, so these are appended.
+//! Call [`VerdictResponse::write_headers`] once per response.
 //!
 //! **IETF.** The fields are those of `draft-ietf-httpapi-ratelimit-headers-11`. `t` of a denial is
 //! the wait and not the reset, because `Retry-After` should not name a time before the end of `t`.
@@ -108,13 +108,13 @@ use crate::Policy;
 pub struct VerdictResponse<'a> {
     /// The verdict of the plan.
     pub verdict: &'a Verdict,
-    /// The limits of the plan, in its order.
+    /// The limits of the plan, in order.
     pub policies: &'a [Policy],
     /// The time of the verdict.
     pub now: Timestamp,
 }
 
-/// Which headers an answer carries, and how they are written.
+/// The headers of a response, and their format.
 ///
 /// ```
 /// use http::StatusCode;
@@ -131,7 +131,7 @@ pub struct VerdictResponse<'a> {
 pub struct Style {
     /// Whether to write `X-RateLimit-*`.
     pub x_headers: bool,
-    /// How `X-RateLimit-Reset` counts.
+    /// Format of `X-RateLimit-Reset`.
     pub reset: Reset,
     /// Whether to write `RateLimit` and `RateLimit-Policy`.
     pub ietf_fields: bool,
@@ -154,14 +154,14 @@ pub enum Reset {
     UnixSeconds,
     /// Milliseconds since 1970.
     UnixMillis,
-    /// Seconds from now: no clocks to compare.
+    /// Seconds from now, independent of the client's clock.
     SecondsToGo,
 }
 
 // === impl VerdictResponse ===
 
 impl<'a> VerdictResponse<'a> {
-    /// The status of a denial; `None` if it is the upstream's to choose.
+    /// The status of a denial; `None` if the upstream sets it.
     ///
     /// ```
     /// # use sluicegate::http::{Style, VerdictResponse};
@@ -196,7 +196,7 @@ impl<'a> VerdictResponse<'a> {
         }
     }
 
-    /// The whole answer to a denied request; `None` if it was admitted.
+    /// The complete response to a denied request; `None` if it was admitted.
     ///
     /// ```
     /// # use sluicegate::http::{Style, VerdictResponse};
@@ -221,7 +221,7 @@ impl<'a> VerdictResponse<'a> {
         !self.verdict.outcome.is_allowed()
     }
 
-    /// How long a denied client has to wait; `None` if that does not help, or is not needed.
+    /// The wait of a denied client; `None` if waiting does not help or is not needed.
     fn retry_after(&self) -> Option<Span> {
         match self.verdict.outcome {
             Outcome::Deny { retry_after } => Some(retry_after),
@@ -245,7 +245,7 @@ fn seconds_to_wait(span: Span) -> u64 {
     seconds_to_go(span).max(1)
 }
 
-/// Whole milliseconds to go, rounded up.
+/// Whole milliseconds until a time, rounded up.
 fn millis_to_go(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000)
 }

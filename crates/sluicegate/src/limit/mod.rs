@@ -1,7 +1,7 @@
-//! Limits, as one writes them down in Rust.
+//! Limits in Rust code.
 //!
-//! Each algorithm is a type with the numbers it needs and sensible values for the rest. Nothing is
-//! checked until a limiter is built from it, so that a chain of calls needs one `?`.
+//! Each algorithm is a type with its required numbers and defaults for the rest. Building a limiter
+//! validates them, so that a chain of calls needs one `?`.
 //!
 //! | limit | code |
 //! |---|---|
@@ -48,7 +48,7 @@ pub trait IntoLimit {
     fn into_limit(self) -> Result<LimitConfig, LimitError>;
 }
 
-/// Why there is no such limit.
+/// Why a limit is invalid.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -60,13 +60,13 @@ pub trait IntoLimit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// A number that cannot be held.
+    /// A number out of range.
     Quota(QuotaError),
     /// An unknown time zone.
     Calendar(CalendarError),
-    /// A calendar counts in days, weeks, months and years only.
+    /// A calendar supports days, weeks, months and years only.
     NoCalendarUnit {
-        /// The period that was given, in microseconds.
+        /// The given period, in microseconds.
         period_us: u64,
     },
     /// Invalid limits in text form: every problem with its position, value and remedy.
@@ -88,7 +88,7 @@ impl IntoLimit for LimitConfig {
     }
 }
 
-/// Lets limits of several kinds be in one list: `[bucket.into_limit(), window.into_limit()]`.
+/// Allows limits of several types in one list: `[bucket.into_limit(), window.into_limit()]`.
 impl IntoLimit for Result<LimitConfig, LimitError> {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {
         self

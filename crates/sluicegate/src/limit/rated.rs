@@ -6,7 +6,7 @@ use sluicegate_core::quota::{QuotaError, Rate as CoreRate};
 
 use crate::clock::span;
 
-/// So many per period.
+/// A number per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) count: u64,
@@ -28,7 +28,7 @@ impl Rate {
 macro_rules! rated {
     ($limit:ident { $($field:ident: $value:expr),* }) => {
         impl $limit {
-            /// So many per second.
+            /// A number per second.
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
@@ -41,7 +41,7 @@ macro_rules! rated {
                 Self::per(count, crate::limit::rated::SECOND)
             }
 
-            /// So many per minute.
+            /// A number per minute.
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
@@ -54,7 +54,7 @@ macro_rules! rated {
                 Self::per(count, crate::limit::rated::MINUTE)
             }
 
-            /// So many per hour.
+            /// A number per hour.
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
@@ -67,7 +67,7 @@ macro_rules! rated {
                 Self::per(count, crate::limit::rated::HOUR)
             }
 
-            /// So many per day of 24 hours.
+            /// A number per day of 24 hours.
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
@@ -80,7 +80,7 @@ macro_rules! rated {
                 Self::per(count, crate::limit::rated::DAY)
             }
 
-            /// So many per period of any length.
+            /// A number per period of any length.
             ///
             /// ```
             /// use std::time::Duration;

@@ -30,7 +30,7 @@ pub struct Cycle {
 }
 named!(Cycle, Cycle::of(50));
 
-/// So many at a time: see [`KeyedOps::permit`](crate::KeyedOps::permit).
+/// A maximum number in flight: see [`KeyedOps::permit`](crate::KeyedOps::permit).
 ///
 /// ```
 /// use sluicegate::Limiter;

@@ -14,7 +14,7 @@ use super::rated::{DAY, Rate, rated};
 use super::{IntoLimit, LimitError};
 use crate::clock::span;
 
-/// So many in each window, and a new count with each.
+/// A count per fixed window.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -41,7 +41,7 @@ enum Windows {
     Zone(String),
 }
 
-/// Exactly so many in any rolling window: remembers every hit.
+/// An exact count in any rolling window; stores every hit.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -61,7 +61,7 @@ pub struct SlidingLog {
 }
 rated!(SlidingLog { more: Vec::new(), count_denied: false, min_gap: Duration::ZERO });
 
-/// About so many in any rolling window, from two counts.
+/// An approximate count in any rolling window, from two counters.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -105,7 +105,7 @@ rated!(Tally {});
 // === impl FixedWindow ===
 
 impl FixedWindow {
-    /// So many per week, from Monday where a zone is given.
+    /// A number per week, from Monday if a zone is set.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -159,7 +159,7 @@ impl FixedWindow {
         Self { align: Windows::Zone(zone.into()), ..self }
     }
 
-    /// Windows that begin with the first hit, for each key at another time.
+    /// Windows that begin with the first hit of each key.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -202,7 +202,7 @@ impl IntoLimit for FixedWindow {
 // === impl SlidingLog ===
 
 impl SlidingLog {
-    /// Another window on the same log: never more than so many in any of this length either.
+    /// Adds a window on the same log, with a limit of its own.
     ///
     /// ```
     /// use std::time::Duration;
@@ -231,7 +231,7 @@ impl SlidingLog {
         self
     }
 
-    /// Denies a hit that comes sooner than this after the previous one.
+    /// Denies a hit within this time after the previous one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -264,7 +264,7 @@ impl IntoLimit for SlidingLog {
 // === impl SlidingWindow ===
 
 impl SlidingWindow {
-    /// How a fraction of a hit in the estimate counts; not at all by default.
+    /// How the estimate rounds a fraction of a hit; down by default.
     ///
     /// ```
     /// use sluicegate::limit::{Rounding, SlidingWindow};

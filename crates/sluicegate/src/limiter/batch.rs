@@ -1,11 +1,11 @@
-//! Many checks at one moment.
+//! Batches of hits at one time.
 
 use sluicegate_core::verdict::Verdict;
 
 use super::Limiter;
 use crate::memory::{UNCOUNTED, prefetch};
 
-/// How many are looked ahead: more would push the first lines out of the nearest cache again.
+/// Keys prefetched ahead: more would evict the first lines from the nearest cache.
 const AHEAD: usize = 16;
 
 impl Limiter {

@@ -14,7 +14,7 @@ use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
 use crate::plan::Rule;
 
-/// A limiter in the making: see [`Limiter::builder`].
+/// Builder of a limiter: see [`Limiter::builder`].
 #[derive(Default)]
 #[must_use = "nothing is limited until it is built"]
 pub struct Builder {
@@ -64,8 +64,8 @@ impl Builder {
         self
     }
 
-    /// Adds the limits of a YAML text: one mapping, or a list of them, as `sluicegate try --limit`
-    /// takes it.
+    /// Adds the limits of a YAML text: one mapping or a list, in the format of `sluicegate try
+    /// --limit`.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -208,8 +208,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a limit's numbers
-    /// cannot be held, or the mode has no meaning for one of them.
+    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a number is out of
+    /// range, or a limit does not support the mode.
     pub fn build(self) -> Result<Limiter, LimitError> {
         let limits = self.limits.into_iter().collect::<Result<Vec<_>, _>>()?;
         let rule = Arc::new(Rule::new(limits, self.mode)?);

@@ -1,4 +1,4 @@
-//! Changing a limiter while it is in use.
+//! Live changes of a limiter.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the new limits cannot be; then nothing has changed.
+    /// When the new limits are invalid; then nothing has changed.
     pub fn set_limits<L: IntoLimit>(
         &self,
         limits: impl IntoIterator<Item = L>,
@@ -49,8 +49,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Changes how strictly the limits are enforced: from shadow to hard, once their verdicts have
-    /// been watched.
+    /// Changes the enforcement mode, for example from shadow to hard after a trial.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -66,7 +65,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the mode has no meaning for one of the limits; then nothing has changed.
+    /// When a limit does not support the mode; then nothing has changed.
     pub fn set_mode(&self, mode: Mode) -> Result<(), LimitError> {
         let _changing = self.inner.changing.lock();
         let old = self.inner.rule.read().clone();
@@ -80,7 +79,7 @@ impl Limiter {
     /// Reports the load of the protected resource to an elastic limiter, in thousandths of its
     /// capacity.
     ///
-    /// A signal is believed for 10 seconds.
+    /// A signal is valid for 10 seconds.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;

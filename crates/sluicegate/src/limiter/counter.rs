@@ -31,7 +31,7 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, Copy)]
 pub struct CounterRef<'a> {
     pub(crate) limiter: &'a Limiter,
-    /// The limits to judge by; `None` where they never change.
+    /// The limits to decide by; `None` where they never change.
     pub rule: Option<&'a Arc<Rule>>,
     /// The identity.
     pub key: &'a [u8],
@@ -135,7 +135,7 @@ impl CounterRef<'_> {
         }
     }
 
-    /// Applies an operation. One that a limit of the rule refuses changes nothing, and passes.
+    /// Applies an operation. One that a limit of the rule refuses changes nothing and is admitted.
     pub fn apply(&self, op: Op, now: Timestamp) -> Verdict {
         self.try_apply(op, now).map_or(UNCOUNTED, |answer| answer.verdict)
     }
@@ -204,7 +204,7 @@ impl CounterRef<'_> {
         self.rule?.limits.iter().filter_map(lease).min()
     }
 
-    /// Restarts the lease of a slot that is held under an id. Whether there is one.
+    /// Restarts the lease of a slot held under an id. Returns whether there is one.
     pub(crate) fn renew(&self, holder: Holder, now: Timestamp) -> bool {
         let shards = &self.limiter.inner.shards;
         self.has_slots() && shards.renew(shards.hash(self.key), holder, now)

@@ -11,8 +11,8 @@ use super::Limiter;
 /// A slot of a concurrency limit, released on drop: see
 /// [`KeyedOps::permit`](crate::KeyedOps::permit).
 ///
-/// A process that ends without dropping it leaks nothing either: a slot is free when its lease
-/// ends. Work that may last longer than the lease calls [`Permit::renew`] in between.
+/// A process that ends without dropping it leaks nothing: the slot is free when its lease ends.
+/// Work that may outlast the lease calls [`Permit::renew`] in between.
 #[derive(Debug)]
 #[must_use = "the slot is given back when this is dropped"]
 pub struct Permit {
@@ -128,7 +128,7 @@ impl Reservation {
     /// ```
     ///
     /// # Errors
-    /// When the reservation ran out more than a day ago, and is forgotten.
+    /// When the reservation expired more than a day ago and was removed.
     pub fn commit(mut self, used: u64) -> Result<Verdict, Refusal> {
         self.held.let_go = true;
         let op = Op::Commit { cost: used, holder: self.held.holder };

@@ -70,9 +70,9 @@ impl<'a> KeyedOps<'a> {
         Self { now: Some(now), ..self }
     }
 
-    /// The id under which a slot, a booking or a reservation is held, so that a call that is tried
-    /// again is known as the same. The guards ([`KeyedOps::permit`], [`KeyedOps::reserve`]) choose
-    /// one of their own by default.
+    /// The id under which a slot, a booking or a reservation is held, which makes retries
+    /// idempotent. The guards ([`KeyedOps::permit`], [`KeyedOps::reserve`]) generate one by
+    /// default.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -120,7 +120,7 @@ impl<'a> KeyedOps<'a> {
 // === impl KeyedOps: operations ===
 
 impl KeyedOps<'_> {
-    /// May it go now? If so, the cost is charged.
+    /// Charges the cost if the limits admit it.
     ///
     /// On a concurrency limit without an [`KeyedOps::id`] the slot is held until its lease ends;
     /// [`KeyedOps::permit`] releases it earlier.
@@ -146,7 +146,7 @@ impl KeyedOps<'_> {
         }
     }
 
-    /// Would it pass now? Leaves no trace.
+    /// The verdict that a hit would get now; changes nothing.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -158,12 +158,12 @@ impl KeyedOps<'_> {
     pub fn peek(&self) -> Verdict {
         match self.ask(Op::Peek { cost: self.cost }) {
             Ok(answer) => answer.verdict,
-            // A peek is not refused by any algorithm.
+            // No algorithm refuses a peek.
             Err(_) => crate::memory::UNCOUNTED,
         }
     }
 
-    /// As much as possible, up to the cost; how much that was.
+    /// Charges as much as possible, up to the cost; returns the charged amount.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -173,7 +173,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it, as in all of these.
+    /// When a limit does not support the operation.
     pub fn take(&self) -> Result<(u64, Verdict), Refusal> {
         let answer = self.ask(Op::Take { cost: self.cost })?;
         Ok((answer.taken.unwrap_or(0), answer.verdict))
@@ -190,7 +190,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it.
+    /// When a limit does not support the operation.
     pub fn charge(&self) -> Result<Verdict, Refusal> {
         Ok(self.ask(Op::Charge { cost: self.cost })?.verdict)
     }
@@ -206,12 +206,12 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it.
+    /// When a limit does not support the operation.
     pub fn refund(&self) -> Result<Verdict, Refusal> {
         Ok(self.ask(Op::Refund { cost: self.cost })?.verdict)
     }
 
-    /// Adds the cost, also beyond the capacity: a bonus.
+    /// Adds the cost, even beyond the capacity: a bonus.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -221,7 +221,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it.
+    /// When a limit does not support the operation.
     pub fn add(&self) -> Result<Verdict, Refusal> {
         Ok(self.ask(Op::Add { cost: self.cost, force: true })?.verdict)
     }
@@ -236,12 +236,12 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it.
+    /// When a limit does not support the operation.
     pub fn drain(&self) -> Result<u64, Refusal> {
         Ok(self.ask(Op::Drain)?.taken.unwrap_or(0))
     }
 
-    /// Fills the limits: a clean slate.
+    /// Resets the limits to full.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -252,12 +252,12 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit has no meaning for it.
+    /// When a limit does not support the operation.
     pub fn reset(&self) -> Result<Verdict, Refusal> {
         Ok(self.ask(Op::Reset)?.verdict)
     }
 
-    /// Any operation of the core, with everything it answers.
+    /// Applies any operation of the core and returns the complete answer.
     ///
     /// ```
     /// use sluicegate::limit::TokenBucket;

@@ -65,16 +65,16 @@ struct Inner {
     time: Time,
     listener: Option<Box<dyn Listener>>,
     rule: RwLock<Arc<Rule>>,
-    /// Held while the limits are changed, or written down with the states that belong to them.
+    /// Held while the limits change, or while a snapshot writes them with their states.
     changing: Mutex<()>,
-    /// Shared with the rule that it is the limiter of, if it is.
+    /// Shared with the rule of this limiter, if any.
     gate: Arc<Mutex<Gate>>,
     waiters: wait::Waiters,
     /// Whether snapshots exclude it.
     retired: AtomicBool,
 }
 
-/// The clock; the usual one without a detour.
+/// The clock; the system clock without dynamic dispatch.
 #[derive(Debug)]
 enum Time {
     System(&'static SystemClock),
@@ -92,7 +92,7 @@ impl Limiter {
         Self::builder().limit(limit).build()
     }
 
-    /// A limiter with the limits of a YAML text, as `sluicegate try --limit` takes it.
+    /// A limiter with the limits of a YAML text, in the format of `sluicegate try --limit`.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -106,7 +106,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// Every problem of the text, each with its place, the value and the remedy.
+    /// Every problem of the text with its position, value and remedy.
     #[cfg(feature = "config")]
     pub fn from_yaml(text: &str) -> Result<Self, LimitError> {
         Self::builder().yaml(text).build()
@@ -130,7 +130,7 @@ impl Limiter {
         Builder::default()
     }
 
-    /// May `key` go now? If so, one is charged.
+    /// Charges 1 to `key` if the limits admit it.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -151,7 +151,7 @@ impl Limiter {
         verdict
     }
 
-    /// The same at a time that the caller has read already.
+    /// The same at a time that the caller has already read.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -171,7 +171,7 @@ impl Limiter {
         verdict
     }
 
-    /// The start of every other question about `key`: see [`KeyedOps`].
+    /// Starts any other operation on `key`: see [`KeyedOps`].
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -252,7 +252,7 @@ impl Limiter {
 
     /// Releases unused memory.
     ///
-    /// There is no need to call it as long as there is traffic, which does the same by and by.
+    /// Calling it is optional: traffic releases memory incrementally.
     ///
     /// ```
     /// use std::time::Duration;
@@ -299,7 +299,7 @@ impl Inner {
         self.time.now()
     }
 
-    /// A hit; the verdict is written where the caller wants it.
+    /// A hit; the verdict is written in place.
     fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
         match self.shards.hit(hash, cost, now, verdict) {
             Some(overflowed) => self.notify(OpKind::Hit, Some(key), cost, verdict, now, overflowed),
@@ -329,7 +329,7 @@ impl Inner {
         self.notify(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
         // An operation that frees slots wakes their waiters.
         match op {
-            // It was a slot that all newcomers share: any of them may wait for it.
+            // The slot was in the shared overflow state: any new identity may wait for it.
             Op::Cancel { .. } | Op::Commit { .. } if overflowed => self.waiters.wake_all(),
             Op::Cancel { .. } => self.waiters.wake(hash, answer.returned.unwrap_or(0).max(1)),
             // The number of freed slots is unknown.

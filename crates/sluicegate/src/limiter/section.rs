@@ -19,7 +19,7 @@ impl Section for Inner {
     }
 
     fn write_to(&self, sink: &mut Sink<'_>) -> io::Result<()> {
-        // No change of limits meanwhile: states and limits belong together.
+        // Blocks changes of limits: the states must match the limits.
         let _changing = self.changing.lock();
         let rule = self.rule.read().clone();
         sink.limiter(&self.name, self.shards.bits(), rule.mode, &rule.limits)?;
@@ -37,7 +37,7 @@ impl Section for Inner {
     }
 }
 
-/// The rules that a state was written under, and how they lead to those of today.
+/// The limits that a state was written under, and their mapping to the current ones.
 struct Written {
     steps: Vec<EnforcedLimit>,
     from: Vec<Option<usize>>,

@@ -94,7 +94,7 @@ impl<'a> Together<'a> {
         self.infallible(Op::Hit { cost: self.weight(), holder: Some(new_holder()) })
     }
 
-    /// Would it pass now? Leaves no trace.
+    /// The verdict that a hit would get now; changes nothing.
     ///
     /// ```
     /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
@@ -107,7 +107,7 @@ impl<'a> Together<'a> {
         self.infallible(Op::Peek { cost: self.weight() })
     }
 
-    /// Any operation of the core, on all of them.
+    /// Applies any operation of the core to all of them.
     ///
     /// ```
     /// use sluicegate::limit::TokenBucket;

@@ -24,7 +24,7 @@ use super::{Inner, KeyedOps, Permit, Time};
 use crate::clock::{duration, span};
 use crate::denied::Denied;
 
-/// A turn that was booked ahead: see [`KeyedOps::book`].
+/// A turn booked ahead: see [`KeyedOps::book`].
 ///
 /// Dropping it before its turn releases it.
 ///
@@ -132,7 +132,7 @@ impl KeyedOps<'_> {
         Ok(self.book()?.wait().await)
     }
 
-    /// Waits for a slot. Dropping the future takes nothing with it.
+    /// Waits for a slot. Dropping the future acquires nothing.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::Concurrency};
@@ -201,7 +201,7 @@ impl Booking {
         &self.verdict
     }
 
-    /// How long it is from now until its turn.
+    /// Time from now until its turn.
     ///
     /// ```
     /// # use sluicegate::{Limiter, limit::TokenBucket};
@@ -309,7 +309,7 @@ impl Waiters {
         self.wake_from((hash, number.saturating_add(1)));
     }
 
-    /// Wakes the first from this place on; whether there was one.
+    /// Wakes the first waiter at or after this position; returns whether there was one.
     fn wake_from(&self, from: QueuePosition) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
             return false;
@@ -324,7 +324,7 @@ impl Waiters {
         true
     }
 
-    /// A place behind all others.
+    /// A position behind all others.
     pub(super) fn position(&self, hash: u64) -> QueuePosition {
         (hash, self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -375,8 +375,7 @@ impl<'a> SlotWait<'a> {
         }
     }
 
-    /// The permit, or that there will be none in time; else until when to wait before looking
-    /// again.
+    /// The permit, or a denial if there is none in time; the error is the time of the next check.
     fn look(
         &mut self,
         ops: &KeyedOps<'_>,
@@ -430,7 +429,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Blocks this thread until it is unparked, or about until `until`.
+/// Blocks this thread until it is unparked, or until about `until`.
 fn park_until(inner: &Inner, until: Timestamp, waker: &Waker) {
     match &inner.time {
         Time::Other(clock) if clock.wakes(until, waker) => std::thread::park(),

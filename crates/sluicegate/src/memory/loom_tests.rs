@@ -85,7 +85,7 @@ fn loom_a_lane_given_up_is_there_for_one() {
 fn limiter(memory: &Memory, limit: impl IntoLimit) -> Arc<Shards> {
     let rule = Arc::new(Rule::new(vec![limit.into_limit().unwrap()], Mode::Hard).unwrap());
     let shards = Shards::new(memory.store.clone(), &rule, Overflow::Deny, SHARD_BITS, NOW);
-    // Locks are made when they are first used, and that must be before there are threads.
+    // Locks are created on first use, which must precede the threads.
     for hash in [who(0), who(1), who(2), who(3)] {
         let _ = peek(&shards, hash);
     }
@@ -179,7 +179,7 @@ fn loom_nor_do_they_by_the_long_way() {
 
 #[test]
 fn loom_nor_do_three_get_two_places() {
-    // All ways would take too long: those with two switches more than needed.
+    // All interleavings would take too long: at most two additional switches.
     let mut some = loom::model::Builder::new();
     some.preemption_bound = Some(2);
     some.check(|| {

@@ -53,7 +53,7 @@ pub(crate) enum ShardCount {
     Many,
 }
 
-/// An answer, and whether the overflow policy gave it.
+/// An answer, and whether it came from the overflow policy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) answer: Answer,

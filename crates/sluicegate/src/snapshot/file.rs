@@ -47,7 +47,7 @@ pub struct SnapshotFile {
     path: PathBuf,
     /// Locked until it is dropped.
     _lock: File,
-    /// One save at a time: the one that began first must not be renamed last.
+    /// Serializes saves: the one that began first must not be renamed last.
     saving: Mutex<()>,
 }
 
@@ -74,8 +74,7 @@ impl SnapshotFile {
     /// Locks a file, which may not exist yet.
     ///
     /// # Errors
-    /// When another process owns it, its folder does not exist, or something else than a snapshot
-    /// is there.
+    /// When another process owns it, its folder does not exist, or the file is not a snapshot.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         check_kind(path)?;
@@ -104,7 +103,7 @@ impl SnapshotFile {
         &self.path
     }
 
-    /// The store in the file, for at most so many entries, or an empty one. A file that cannot be
+    /// The store in the file, for at most `most` entries, or an empty one. A file that cannot be
     /// restored is moved aside, so that no later save replaces it.
     ///
     /// # Errors
@@ -123,11 +122,11 @@ impl SnapshotFile {
         }
     }
 
-    /// Writes a store to the file, in place of the last snapshot. Decisions go on meanwhile.
+    /// Writes a store to the file, replacing the last snapshot. Decisions continue meanwhile.
     ///
     /// # Errors
     /// When the file cannot be written, or two limiters have the same name. Then the last snapshot
-    /// is as it was.
+    /// is unchanged.
     pub fn save(&self, memory: &Memory) -> Result<Saved, SnapshotError> {
         let _one_at_a_time = self.saving.lock();
         memory.write_to(&self.path)
@@ -162,7 +161,7 @@ impl SnapshotFile {
 /// Rejects files that are certainly not snapshots before anything is created beside them. A device
 /// reads like a truncated file.
 fn check_kind(path: &Path) -> Result<(), SnapshotError> {
-    // A file that is missing, unreadable or cut short is a matter of restoring it.
+    // Restoring handles a missing, unreadable or truncated file.
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     if !found.is_file() {
         return Err(SnapshotError::Foreign { path: path.to_owned() });
@@ -183,7 +182,7 @@ fn remove_leftovers(path: &Path) {
         let numbers = found.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"."));
         let numbers = numbers.and_then(|rest| rest.strip_suffix(b".tmp"));
         if numbers.is_some_and(|n| n.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')) {
-            // A leftover that stays takes room and does no harm.
+            // A remaining temporary file takes space but is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }

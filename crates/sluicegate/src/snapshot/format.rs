@@ -24,7 +24,7 @@ use crate::plan::LIMITS_MAX;
 
 pub(super) const MAGIC: [u8; 8] = *b"SLUICEG\n";
 pub(super) const VERSION: u32 = 2;
-/// No name, limit or account is longer.
+/// Maximum length of a name, limit or account.
 const BYTES_MAX: u64 = 1 << 28;
 
 /// One identity.
@@ -43,7 +43,7 @@ pub(super) struct Head {
     pub(super) limits: Vec<LimitConfig>,
 }
 
-/// Where a snapshot is written to, with its checksum so far.
+/// Writer of a snapshot, with the checksum so far.
 pub(crate) struct Sink<'a> {
     out: &'a mut dyn Write,
     checksum: SipHasher13,
@@ -51,7 +51,7 @@ pub(crate) struct Sink<'a> {
     pub(super) identities: u64,
 }
 
-/// Where a snapshot is read from, with its checksum so far.
+/// Reader of a snapshot, with the checksum so far.
 pub(super) struct Source<R> {
     input: R,
     checksum: SipHasher13,
@@ -178,7 +178,7 @@ impl<R: Read> Source<R> {
         Ok(mode.map(|mode| Head { name, bits, mode, limits }))
     }
 
-    /// The next identity, `None` at the end; the inner `None` if it makes no sense.
+    /// The next identity, `None` at the end; the inner `None` if it is invalid.
     pub(super) fn entry(&mut self) -> io::Result<Option<Option<Entry>>> {
         let length = u32::from_le_bytes(self.array()?);
         if length == 0 {

@@ -1,4 +1,4 @@
-//! Snapshots: a store written to a file, and made from it again.
+//! Snapshots: saves a store to a file and restores it.
 //!
 //! ```
 //! use sluicegate::limit::FixedWindow;
@@ -64,14 +64,14 @@ pub struct Saved {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The file system refused.
+    /// The file system returned an error.
     Io {
         /// Which file.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// The file is not a snapshot.
     Foreign {
         /// Which file.
         path: PathBuf,
@@ -83,17 +83,17 @@ pub enum SnapshotError {
         /// Its version.
         found: u32,
     },
-    /// The file ends too early: it was cut short.
+    /// The file is truncated.
     Truncated {
         /// Which file.
         path: PathBuf,
     },
-    /// The file was changed after it was written, or the disk has lost some of it.
+    /// The file was changed after it was written, or the disk lost data.
     Corrupted {
         /// Which file.
         path: PathBuf,
     },
-    /// Its folder does not exist, such as that of a volume that is not mounted.
+    /// Its folder does not exist, for example because a volume is not mounted.
     NoFolder {
         /// Which file.
         path: PathBuf,
@@ -113,7 +113,7 @@ pub enum SnapshotError {
 // === impl SnapshotError ===
 
 impl SnapshotError {
-    /// Whether there is no such file: nothing to worry about at the first start.
+    /// Whether the file does not exist, as at the first start.
     ///
     /// ```
     /// let missing = std::env::temp_dir().join("no such file");
@@ -139,7 +139,7 @@ impl std::fmt::Display for SnapshotError {
         const EMPTY: &str = "counters start at zero, and the next save moves this file aside";
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            // Removing it would be bad advice: it is another program's file.
+            // Advising removal would be wrong: the file belongs to another program.
             Self::Foreign { path } => write!(
                 f,
                 "{}: this is no snapshot of a sluicegate store; name another file",

@@ -13,18 +13,18 @@ use super::file::folder_of;
 use super::format::{Entry, Head, MAGIC, Source, VERSION};
 use crate::memory::{ENTRIES_MAX, Memory};
 
-/// A snapshot that was found intact, until its limiters have been built.
+/// An intact snapshot, until its limiters have been built.
 #[derive(Debug)]
 pub(crate) struct Restored {
     file: File,
-    /// Where each limiter begins, and how many of the highest bits of its hashes are known.
+    /// Offset of each limiter, and the number of highest bits known of its hashes.
     limiters: HashMap<String, (u64, u32)>,
 }
 
 // === impl Memory ===
 
 impl Memory {
-    /// The store that was saved to a file.
+    /// Restores a store from a file.
     ///
     /// Limiters that are built on it restore the state of the limiter of their name. A file that is
     /// damaged or not a snapshot is rejected; then counters start at zero:
@@ -42,12 +42,12 @@ impl Memory {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be read, was cut short or changed, or is no snapshot of this version.
+    /// When the file cannot be read, is truncated or damaged, or is not a snapshot of this version.
     pub fn restore(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
         Self::restore_with_entries(path, ENTRIES_MAX)
     }
 
-    /// The same for at most `max` entries; the rest is left out.
+    /// The same for at most `max` entries; the rest is omitted.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -127,8 +127,8 @@ fn check(file: File, path: &Path) -> Result<([u64; 2], Restored), SnapshotError>
     Ok((key, Restored { file, limiters }))
 }
 
-/// Whether a file begins as snapshots do; one that is shorter is cut short if it is the start of
-/// that.
+/// Whether a file begins with the snapshot header; a shorter file is truncated if it is a prefix of
+/// it.
 pub(super) fn check_magic(mut file: &File, path: &Path) -> Result<(), SnapshotError> {
     let mut start = Vec::new();
     let read = file.take(MAGIC.len() as u64).read_to_end(&mut start).and_then(|_| file.rewind());

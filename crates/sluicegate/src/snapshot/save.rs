@@ -35,7 +35,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the file cannot be written or belongs to another process, or two limiters have the same
-    /// name. Then the old file is as it was.
+    /// name. Then the old file is unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
         // Two threads that save to one file take turns; another process is an error.
         static SAVING: Mutex<()> = Mutex::new(());

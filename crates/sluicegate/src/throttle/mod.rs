@@ -80,7 +80,7 @@ impl Throttle {
         Self { shards }
     }
 
-    /// Charges `quantity` to `key` if it may pass.
+    /// Charges `quantity` to `key` if the limit admits it.
     ///
     /// Any bytes are a key. A quantity above [`ThrottleParams::limit`] never passes
     /// ([`Outcome::Never`](crate::Outcome::Never)).
@@ -147,7 +147,7 @@ impl Throttle {
         }
     }
 
-    /// Removes a key, which then starts anew.
+    /// Removes a key and its state.
     ///
     /// ```
     /// use sluicegate::throttle::{ThrottleParams, Throttle};

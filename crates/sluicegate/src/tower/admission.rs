@@ -175,7 +175,7 @@ impl<'a> Admitting<'a> {
         (!parts.is_empty()).then_some(Self { parts, cost: keys.cost, max_wait, waits_for_all })
     }
 
-    /// By the first limiter's clock, as [`Together`] has it.
+    /// By the first limiter's clock, as in [`Together`].
     fn now(&self) -> Timestamp {
         self.parts.first().map(|part| part.limiter.now()).unwrap_or_default()
     }

@@ -8,7 +8,7 @@
 //! | an address from elsewhere, such as a header that a trusted proxy sets | `ip(\|request\| …)` |
 //! | anything else | a closure `\|request: &Parts\| Some(…)` |
 //! | all of several | `(header("x-tenant"), header("x-user"))` |
-//! | the first that there is | `first_of((header("x-api-key"), peer_ip(…)))` |
+//! | the first that is present | `first_of((header("x-api-key"), peer_ip(…)))` |
 //! | nothing: all requests together | `Everybody` |
 //!
 //! A single key is the plain value, `alice` or `192.0.2.7`, so that other code can query the same
@@ -29,7 +29,7 @@ use ::http::{Extensions, HeaderName};
 /// Identifies the sender of a request.
 ///
 /// Implemented by everything in this [module](self), by tuples of them, and by closures from the
-/// request's head to the bytes of a key, if there are any:
+/// request's head to the optional bytes of a key:
 ///
 /// ```
 /// use http::request::Parts;
@@ -91,7 +91,7 @@ pub struct Everybody;
 /// ```
 ///
 /// # Panics
-/// When no header can have this name.
+/// When the name is not a valid header name.
 #[must_use]
 pub fn header(name: &str) -> Header {
     match HeaderName::try_from(name) {
@@ -153,8 +153,8 @@ pub struct Ip {
 
 type Find = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 
-/// The peer's address as an extension of the request, for servers that have no type of their own
-/// for it: see [`peer`].
+/// The peer's address as an extension of the request, for servers without their own type for it:
+/// see [`peer`].
 ///
 /// ```
 /// use sluicegate::tower::key::PeerAddr;
@@ -165,7 +165,7 @@ type Find = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// By an address that `find` knows.
+/// By the address that `find` returns.
 ///
 /// ```
 /// use http::request::Parts;
@@ -178,7 +178,7 @@ pub fn ip(find: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Ip
     Ip { find: Box::new(find), v4_bits: V4_BITS, v6_bits: V6_BITS }
 }
 
-/// By the peer's address, which the server has left among the extensions of the request.
+/// By the peer's address, which the server has stored in the extensions of the request.
 ///
 /// Each server has its own type for it. axum has `ConnectInfo<SocketAddr>`, if the router is served
 /// with `into_make_service_with_connect_info::<SocketAddr>()`; tonic always has `TcpConnectInfo`:
@@ -284,11 +284,11 @@ impl fmt::Debug for Ip {
     }
 }
 
-/// By the first that is known: see [`first_of`].
+/// By the first key that is present: see [`first_of`].
 #[derive(Debug, Clone)]
 pub struct FirstOf<T>(T);
 
-/// By the first of a tuple that is known.
+/// By the first key of a tuple that is present.
 ///
 /// ```
 /// use http::Request;
@@ -310,7 +310,7 @@ where
     FirstOf(keys)
 }
 
-/// Appends a key with its length before it, as `5:alice,`: a netstring.
+/// Appends a key as a netstring: `5:alice,`.
 fn with_length(identify: &impl Identify, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
     let start = key.len();
     identify.identify(request, key)?;
@@ -320,7 +320,7 @@ fn with_length(identify: &impl Identify, request: &Parts, key: &mut Vec<u8>) -> 
     Some(())
 }
 
-/// Appends a key with its place before it; leaves nothing behind if it is not known.
+/// Appends a key with its index before it; appends nothing if the key is missing.
 fn with_index(
     index: usize,
     identify: &impl Identify,

@@ -171,12 +171,12 @@ impl RateLimitLayer {
         self.with(|config| config.missing = missing)
     }
 
-    /// Every limit makes a request wait instead of denying it, as long as its turn comes within
-    /// `max_wait`; and a slot of a concurrency limit is waited for.
+    /// Makes every limit delay a request instead of denying it, if its turn comes within
+    /// `max_wait`. The request also waits for slots of concurrency limits.
     ///
-    /// By default, limits with a queue make requests wait for up to [`WAIT_MAX`] (`leaky_bucket`,
-    /// `smooth_bursty`, `warm_up`), and all others deny at once. With `Duration::ZERO` no request
-    /// waits.
+    /// By default, traffic-shaping limits (`leaky_bucket`, `smooth_bursty`, `warm_up`) make
+    /// requests wait for up to [`WAIT_MAX`], and all others deny at once. With `Duration::ZERO` no
+    /// request waits.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,7 +193,7 @@ impl RateLimitLayer {
         self.with(|config| config.max_wait = Some(max_wait))
     }
 
-    /// Which headers are written, and which status a denial has.
+    /// The headers of responses, and the status of a denial.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -269,7 +269,7 @@ impl fmt::Debug for Config {
 
 /// The key of requests without one under [`Missing::Shared`].
 ///
-/// No header holds these bytes, and no address does. Nothing is gained by sending them.
+/// No header value and no address equals these bytes, so a client cannot send them.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -318,7 +318,7 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
 
-/// The answer of [`Missing::Reject`].
+/// The response of [`Missing::Reject`].
 pub(super) fn rejection(grpc: bool) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     if grpc {

@@ -20,7 +20,7 @@
 //! **Keys.** The [`key`] module identifies the sender of a request, and [`Missing`] selects the
 //! treatment of requests without a key.
 //!
-//! **Denied.** The service is not called. The answer is that of [the one table](crate::http): 429,
+//! **Denied.** The service is not called. The response is that of [the table](crate::http): 429,
 //! all headers and the JSON envelope; for gRPC, `RESOURCE_EXHAUSTED`.
 //!
 //! **Admitted.** The response gets the headers, unless [`RateLimitLayer::without_headers`] disables
@@ -28,7 +28,7 @@
 //!
 //! **Several limiters** ([`RateLimitLayer::and`]) are one decision: all are charged, or none.
 //!
-//! **Waiting.** Limits with a queue (`leaky_bucket`, `smooth_bursty`, `warm_up`) make requests
+//! **Waiting.** Traffic-shaping limits (`leaky_bucket`, `smooth_bursty`, `warm_up`) make requests
 //! wait: the request proceeds at its turn, and is denied at once if the wait would exceed
 //! [`WAIT_MAX`]. All others deny at once. With [`RateLimitLayer::within`] every limit makes
 //! requests wait, up to the given time. A client that disconnects while its request waits releases

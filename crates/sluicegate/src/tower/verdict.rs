@@ -26,8 +26,7 @@ pub(super) struct GroupVerdict {
     pub(super) enforced: bool,
 }
 
-/// Wait of a request that was refused because too many wait already: how long that lasts is
-/// unknown.
+/// Wait of a request denied by a full queue: the actual time is unknown.
 const REFUSED_RETRY_AFTER: Span = Span::from_secs(1);
 
 // === impl OwnedVerdict ===

@@ -15,7 +15,7 @@ use sluicegate_rules::unit::Unit;
 
 use super::{LocatedRule, text, varies};
 
-/// A rule with everything that is known of it.
+/// A rule with all of its properties.
 ///
 /// ```
 /// use sluicegate::explain::rule::{contents, json};

@@ -28,7 +28,7 @@ pub struct LocatedRule<'a> {
 pub struct Contents<'a> {
     /// The rules.
     pub rules: Vec<LocatedRule<'a>>,
-    /// The ways to descriptors that match, limit nothing, and lead no further.
+    /// Paths of leaf descriptors that match but have no limit.
     pub exempt: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> LocatedRule<'a> {
     /// A rule of a set.
     ///
     /// # Panics
-    /// When the number is of another set.
+    /// When the number belongs to another set.
     #[must_use]
     pub fn of(set: &'a RuleSet, no: RuleNo) -> Self {
         Self { set, no, nodes: set.descriptors_to(no) }
@@ -145,7 +145,7 @@ fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
         Limits::Native(limits) => Cow::Borrowed(limits),
         Limits::Envoy { requests_per_unit, unit } => {
             let tally = Tally::new(u64::from(*requests_per_unit), unit.span());
-            // Any number of 32 bits in any unit can be held.
+            // Every 32-bit number is valid in every unit.
             tally.into_iter().map(|tally| LimitConfig::fixed(None, Limit::Tally(tally))).collect()
         }
     }

@@ -341,7 +341,7 @@ fn tenths(thousandths: u64) -> String {
     format!("{}.{}", grouped(tenths / 10), tenths % 10)
 }
 
-/// Text on one line, without anything that would do something to a terminal.
+/// Text on one line, without terminal control characters.
 ///
 /// ```
 /// assert_eq!(sluicegate::explain::rule::text::plainly("a\nb"), "a\\nb");
@@ -358,7 +358,7 @@ pub fn plainly(text: &str) -> String {
     shown
 }
 
-/// A number with its thousands apart: `10,000`.
+/// A number with thousands separators: `10,000`.
 ///
 /// ```
 /// assert_eq!(sluicegate::explain::rule::text::grouped(10_000), "10,000");

@@ -11,7 +11,7 @@ pub(crate) struct ShardUsage {
     pub(crate) used: usize,
     /// Lanes there are.
     pub(crate) lanes: usize,
-    /// States and accounts kept whole.
+    /// States and accounts stored whole.
     pub(crate) whole: usize,
 }
 
@@ -21,8 +21,7 @@ impl Shard {
         self.lanes.table.live(self.lanes.epoch.since(now)).count()
     }
 
-    /// How much it keeps, once it is sure that every whole state has one lane that leads to it, and
-    /// every such lane leads to one.
+    /// Its usage, after checking that lanes and whole states refer to each other one to one.
     pub(crate) fn audit(&self) -> ShardUsage {
         // All words except expired ones, which refer to no state.
         let words = self.lanes.table.live(Since::default()).map(|entry| entry.word);

@@ -13,7 +13,7 @@ use crate::memory::word::{Epoch, Since, Word};
 type Table = super::Table<(), LANES>;
 const LANES: usize = 4;
 
-/// So many microseconds after the epoch of all words here.
+/// A time in microseconds after the epoch.
 fn at(us: u64) -> Since {
     let epoch = Timestamp::EPOCH;
     Epoch::around(epoch).since(Timestamp::from_micros(us))
@@ -111,7 +111,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 struct Pair<const L: usize> {
     table: super::Table<(), L>,
     model: HashMap<u64, Word>,
-    /// Everything that ever had a name here.
+    /// Every name ever added.
     names: HashSet<u64>,
     now: u64,
 }
@@ -175,7 +175,7 @@ impl<const L: usize> Pair<L> {
         assert_eq!(self.table.used(), lanes.len());
         let live = self.model.values().filter(|word| word.is_live(now)).count();
         assert_eq!(self.table.live(now).count(), live);
-        // The last one that was added found it less than four fifths full.
+        // The last insertion found it less than four fifths full.
         let tiny = self.table.lanes() <= L;
         assert!(tiny || self.table.used().saturating_sub(1) * 5 < self.table.lanes() * 4);
         assert!(tiny || self.table.used() < self.table.lanes(), "a search ends at an empty lane");
@@ -261,7 +261,7 @@ fn a_name_that_ran_out_comes_back_to_its_own_lane() {
     for name in 0..4 {
         put(&mut table, name, word(10, 1), at(0));
     }
-    // All have run out, and that of the name 0 would be the first free one.
+    // All have expired, and the lane of the name 0 would be the first free one.
     put(&mut table, 3, word(90, 2), at(50));
     assert_eq!(table.entries().filter(|entry| entry.name == 3).count(), 1);
     assert_eq!(table.entries().filter(|entry| entry.name == 0).count(), 1, "nobody took it");

@@ -37,7 +37,7 @@ fn what_has_run_out_makes_room() {
     for round in 0..40 {
         let now = NOON + round * SECOND;
         let mut admitted = 0;
-        // Each refusal looks through a few shards, so that all have been after a while.
+        // Each refusal reclaims from a few shards, so that repeated refusals cover all.
         for key in 0..200 {
             admitted += usize::from(world.hit(round * 1_000 + key, &quick, 1, now).is_ok());
         }

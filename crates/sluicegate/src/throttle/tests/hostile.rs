@@ -38,12 +38,12 @@ fn terms_are_kept_while_an_entry_was_made_by_them() {
 fn traffic_alone_forgets_terms() {
     let world = World::roomy();
     for call in 0..400_000u64 {
-        // A key for a tenth of a second, and another then.
+        // A new key every four calls, that is, every 400 µs.
         let now = NOON + call * 100;
         world.hit(call / 4, &params((call / 4) as i64, 1_000, 1), 1, now).unwrap();
     }
     let kept = world.kept();
-    // Some ten keys are live at a time; the others have run out.
+    // About ten keys are live at a time; the others have expired.
     assert!(kept.params < 5_000, "{kept:?}");
     assert!(kept.lanes < 5_000, "{kept:?}");
 }

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
-/// Some day in 2024, at noon UTC.
+/// A day in 2024, at noon UTC.
 const NOON: u64 = 1_717_416_000 * SECOND;
 
 fn at(us: u64) -> Timestamp {

@@ -7,7 +7,7 @@ use super::model::Model;
 use super::{DAY, NOON, SECOND, ThrottleParams, World, apart, at, params};
 use crate::memory::tests::cases;
 
-/// ThrottleParams as people send them, some with fractions too fine for a lane, and any at all.
+/// Typical parameters, some with fractions too fine for a lane, and arbitrary ones.
 fn any_terms() -> impl Strategy<Value = ThrottleParams> {
     let usual = (0..12i64, 1..20i64, prop_oneof![Just(1i64), Just(10), Just(60), Just(3_600)]);
     let fine = (0..1_000i64, 16_000..2_000_000i64, 1..100i64);
@@ -31,7 +31,7 @@ fn any_cost(limit: u64) -> impl Strategy<Value = u64> {
     ]
 }
 
-/// How far the clock moves: mostly on, now and then back, a little or far.
+/// Clock steps: mostly forward, sometimes back, small or large.
 fn any_step() -> impl Strategy<Value = i64> {
     let second = SECOND as i64;
     prop_oneof![
@@ -45,7 +45,7 @@ fn any_step() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// One of a few params, so that some come again.
+/// One of a few parameters, so that some repeat.
 fn calls(keys: usize) -> impl Strategy<Value = Vec<(usize, ThrottleParams, u64, i64)>> {
     let several = prop::collection::vec(any_terms(), 1..4);
     several.prop_flat_map(move |several| {
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// So many keys of one shard.
+/// Keys of one shard.
 fn one_shard(count: usize) -> Vec<u64> {
     let memory = crate::memory::Memory::with_key(1, [1, 2]);
     let here = |key: &u64| memory.store.hash(&key.to_le_bytes()) >> 56 == 0;
@@ -158,8 +158,7 @@ fn nothing_leaves_no_trace() {
     assert_eq!(world.kept().lanes, 0);
     world.hit(1, &ten, 4, NOON).unwrap();
     assert_eq!(world.hit(1, &five, 0, NOON).unwrap().remaining, Some(1));
-    // Under the first params one is back after six seconds; under the others it would take a
-    // minute.
+    // Under the first parameters one token refills in six seconds; under the others in a minute.
     assert_eq!(world.hit(1, &ten, 0, NOON + 6 * SECOND).unwrap().remaining, Some(7));
 }
 

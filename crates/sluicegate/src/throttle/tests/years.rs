@@ -1,5 +1,4 @@
-//! Keys that are remembered for years, and clocks that are set: times are counted from another
-//! epoch then.
+//! Keys that stay live for years, and clocks that are set: the table is rebased to another epoch.
 
 use super::model::Model;
 use super::{DAY, NOON, ThrottleParams, ThrottleUsage, World, at, params};
@@ -10,7 +9,7 @@ const YEAR_S: i64 = 365 * 86_400;
 /// Tokens of a year: a prime, so that the time of one has a fraction too fine for a lane.
 const TOKENS: u64 = 1_000_003;
 
-/// The tokens of so many years at once.
+/// The tokens of `years` years at once.
 fn yearly(years: u64) -> ThrottleParams {
     params((years * TOKENS) as i64, TOKENS as i64, YEAR_S)
 }

@@ -93,7 +93,7 @@ fn what_was_held_by_the_shared_identity_can_be_given_back_by_it() {
     assert!(world.ask(alice, hit(1), NOON).unwrap().verdict.is_allowed());
     assert!(world.ask(bob, hit(2), NOON).unwrap().verdict.is_allowed(), "as the shared one");
     assert!(!world.ask(who(3, 3), hit(3), NOON).unwrap().verdict.is_allowed());
-    // Alice makes room, so that Bob would have a lane of his own now.
+    // Alice frees a lane, so that Bob would now get one.
     world.ask(alice, Op::Cancel { holder: Holder(1) }, NOON).unwrap();
     world.shards.sweep(at(NOON));
     assert_eq!(world.ask(bob, Op::Cancel { holder: Holder(2) }, NOON).unwrap().returned, Some(1));
@@ -210,7 +210,7 @@ fn a_flood_at_the_cap_does_not_look_through_the_tables_again_and_again() {
                 indices = now_at;
             }
         }
-        // Each shard looks once, and then knows that there is nothing before the day is over.
+        // Each shard searches once and caches that nothing expires before the end of the day.
         assert!(renewed <= 256, "{renewed} times");
         world.audit();
     }
@@ -220,7 +220,7 @@ fn a_flood_at_the_cap_does_not_look_through_the_tables_again_and_again() {
 fn a_flood_at_the_cap_over_entries_that_run_out_one_by_one_looks_a_few_times_only() {
     let world =
         World::new(vec![limit(TokenBucket::per_second(1).burst(10_000))], 4_000, Overflow::Deny);
-    // All in one shard, each running out a millisecond after the other.
+    // All in one shard, expiring a millisecond apart.
     for number in 0..4_000 {
         assert!(world.hit(who(1, number), 1, NOON + number * 1_000).is_allowed());
     }

@@ -122,7 +122,7 @@ proptest! {
         overflow in prop::sample::select(vec![Overflow::Shared, Overflow::Deny, Overflow::Allow]),
         deeds in deeds(),
     ) {
-        // Some modes have no meaning for some limits.
+        // Some limits do not support some modes.
         prop_assume!(crate::plan::Rule::new(first.clone(), mode).is_ok());
         let mut one = World::new(vec![limit(Unlimited)], max, overflow);
         one.shards = Shards::new(one.store.clone(), &rule(first, mode), overflow, SHARD_BITS, at(NOON));
@@ -210,7 +210,7 @@ fn an_identity_with_something_pending_has_one_lane_whatever_its_plan() {
     let kept = world.audit();
     assert_eq!((kept.used, kept.whole), (4, 0));
     assert_eq!(world.hit(who(1, 1), 1, NOON).remaining, Some(6));
-    // And so it is after it has run out.
+    // The same holds after it has expired.
     world.shards.sweep(at(NOON + 2 * DAY));
     assert_eq!(world.audit().used, 0);
 }
@@ -271,7 +271,7 @@ fn a_limiter_that_is_dropped_leaves_its_room_to_others() {
 
 #[test]
 fn who_has_the_name_of_an_empty_lane_is_somebody_all_the_same() {
-    // Also before the table's time begins, when an empty lane ends in the future.
+    // Also before the table's epoch, when an empty lane ends in the future.
     for now in [NOON, NOON - DAY - 1, NOON - DAY - SECOND, NOON - 3 * DAY] {
         let world = World::roomy(vec![limit(TokenBucket::per_second(1).burst(3))]);
         world.hit(who(0, 1), 1, NOON);

@@ -151,8 +151,7 @@ proptest! {
         let mut due = Vec::new();
         for (step, op, mut named) in turns {
             now += step;
-            // In the order of the accounts, each once: those that are named twice have a test of
-            // their own.
+            // In the order of the accounts, each once: duplicates have a separate test.
             named.sort_unstable();
             named.dedup();
             let all: Vec<_> = named.iter().map(|index| (&worlds[*index], who(7, *index as u64))).collect();

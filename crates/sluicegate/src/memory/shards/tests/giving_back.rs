@@ -12,7 +12,7 @@ use crate::memory::shard_set::SHARD_BITS;
 
 const SHARDS: usize = 1 << SHARD_BITS;
 
-/// All that is left when nothing is kept: a bucket a shard at the most.
+/// Maximum usage of an empty limiter: one bucket per shard.
 fn is_small(kept: ShardUsage) -> bool {
     kept.used == 0 && kept.whole == 0 && kept.lanes <= 4 * SHARDS
 }
@@ -136,7 +136,7 @@ fn a_slab_that_has_become_sparse_is_packed_and_nobody_loses_by_it() {
         World::new(vec![limit(Concurrency::at_most(3).lease(lease))], 1 << 40, Overflow::Deny);
     let holder = |number| Some(sluicegate_core::algorithm::concurrency::Holder(number));
     for number in 0..200 {
-        // Every tenth comes later, and stays.
+        // Every tenth arrives later and stays live.
         let now = if number % 10 == 0 { NOON + 50 * SECOND } else { NOON };
         let hit = Op::Hit { cost: 1, holder: holder(number) };
         assert!(world.ask(who(9, number), hit, now).unwrap().verdict.is_allowed());

@@ -28,7 +28,7 @@ use crate::plan::Rule;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
-/// Some day in 2024, at noon UTC.
+/// A day in 2024, at noon UTC.
 const NOON: u64 = 1_717_416_000 * SECOND;
 
 fn at(us: u64) -> Timestamp {
@@ -49,7 +49,7 @@ fn limit(limit: impl IntoLimit) -> LimitConfig {
     limit.into_limit().unwrap()
 }
 
-/// A rule that is later than all that were made before.
+/// A rule of a later generation than all before.
 fn rule(limits: Vec<LimitConfig>, mode: Mode) -> Arc<Rule> {
     try_rule(limits, mode).unwrap()
 }
@@ -152,7 +152,7 @@ impl Shards {
         (0..self.set.len()).map(|index| self.set.lock(index).live(at(now))).sum()
     }
 
-    /// Where the table of each shard is: another place whenever it was made anew.
+    /// Address of each shard's table, which changes when the table is rebuilt.
     fn indices(&self) -> Vec<(usize, usize)> {
         (0..self.set.len()).map(|index| self.set.lock(index).extent()).collect()
     }

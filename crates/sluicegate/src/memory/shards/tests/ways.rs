@@ -51,14 +51,14 @@ fn short_limits() -> Vec<LimitConfig> {
         limit(Concurrency::at_most(3)),
         tally(5, Span::from_secs(10)),
         tally(9, Span::from_secs(86_400)),
-        // To the microsecond there is little room beside the time for a count.
+        // At microsecond resolution a word has few bits for a count.
         tally(100_000, Span::from_micros(1_500)),
         tally(u64::from(u32::MAX), Span::from_secs(1)),
         tally(0, Span::from_secs(60)),
     ]
 }
 
-/// Also those that a denial leaves a trace in: it is logged, or a life begins with it.
+/// Includes limits whose state a denial changes: it is logged, or it starts the state.
 fn all_limits() -> Vec<LimitConfig> {
     let more = [
         limit(TokenBucket::per_second(5).burst(10).initial(3)),
@@ -88,7 +88,7 @@ fn cost() -> impl Strategy<Value = u64> {
     prop_oneof![8 => Just(1u64), 4 => 0..12u64, 1 => 0..30_000u64, 1 => 0..1u64 << 53]
 }
 
-/// One limit half of the time: it has more ways to go.
+/// One limit half of the time: it has more paths.
 fn plan(of: Vec<LimitConfig>) -> impl Strategy<Value = Vec<LimitConfig>> {
     let max = prop::sample::select(vec![1, 1, 1, 2, 3, 4]);
     (max, prop::collection::vec(prop::sample::select(of), 4)).prop_map(|(max, mut limits)| {
@@ -188,8 +188,7 @@ fn a_plan_of_more_than_four_limits_goes_the_long_way() {
 
 #[test]
 fn a_life_that_is_over_begins_anew_with_a_denial() {
-    // ShardUsage whole, a state's time is counted in seconds: for up to one it is there though it
-    // is over.
+    // The expiry of a whole state is in seconds, so it may stay up to one second longer.
     let world = World::roomy(vec![limit(TokenBucket::per_second(5).burst(10).initial(3))]);
     assert!(world.hit(who(1, 1), 1, NOON + 1).is_allowed());
     assert!(!world.hit(who(1, 1), 4, NOON + 1 + DAY).is_allowed(), "three to begin with");
