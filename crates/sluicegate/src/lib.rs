@@ -79,7 +79,7 @@
 //! | `config` | limits and rules from YAML, and reloading of changed files: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
 //! | `explain` | the rules that match a request and the verdict it would get now, as text and JSON; enables `config` |
 //!
-//! # What it costs
+//! # Cost
 //!
 //! Memory: 20 to 30 bytes for each limit of an identity, and nothing for identities whose state has
 //! expired ([many](guide::many)). Time: a decision takes one lock, which an identity shares with

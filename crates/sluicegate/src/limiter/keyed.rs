@@ -288,7 +288,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it may not go now.
+    /// When the limits deny the request.
     pub fn permit(&self) -> Result<Permit, Denied> {
         let holder = self.holder.unwrap_or_else(new_holder);
         let now = self.when();
@@ -308,7 +308,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it may not go now.
+    /// When the limits deny the request.
     pub fn reserve(&self) -> Result<Reservation, Denied> {
         self.reserve_for(crate::clock::duration(RESERVE_TTL))
     }
@@ -326,7 +326,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it may not go now.
+    /// When the limits deny the request.
     pub fn reserve_for(&self, ttl: Duration) -> Result<Reservation, Denied> {
         let holder = self.holder.unwrap_or_else(new_holder);
         let op = Op::Reserve { cost: self.cost, ttl: span(ttl), holder };

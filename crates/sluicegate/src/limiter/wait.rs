@@ -349,7 +349,7 @@ impl Waiters {
     }
 }
 
-// === a slot waited for ===
+// === waiting for a slot ===
 
 /// A waiter for a slot.
 struct SlotWait<'a> {
@@ -419,7 +419,7 @@ impl Drop for SlotWait<'_> {
     }
 }
 
-// === letting time pass ===
+// === timers ===
 
 struct Unpark(Thread);
 

@@ -66,41 +66,41 @@ pub struct Saved {
 pub enum SnapshotError {
     /// The file system returned an error.
     Io {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
     /// The file is not a snapshot.
     Foreign {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
     /// The file was written by another version.
     Version {
-        /// Which file.
+        /// The path.
         path: PathBuf,
         /// Its version.
         found: u32,
     },
     /// The file is truncated.
     Truncated {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
     /// The file was changed after it was written, or the disk lost data.
     Corrupted {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
     /// Its folder does not exist, for example because a volume is not mounted.
     NoFolder {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
     /// Another process, or another [`SnapshotFile`] of this one, owns the file.
     InUse {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
     /// Two limiters of the store have the same name, so their states would be ambiguous.

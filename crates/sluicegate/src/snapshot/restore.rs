@@ -47,7 +47,7 @@ impl Memory {
         Self::restore_with_entries(path, ENTRIES_MAX)
     }
 
-    /// The same for at most `max` entries; the rest is omitted.
+    /// The same for at most `most` entries; the rest is omitted.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Shard, Since, Timestamp};
 
-/// How much a shard keeps.
+/// Usage of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ShardUsage {
     /// Lanes in use, live or not.

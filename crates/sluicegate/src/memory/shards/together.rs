@@ -180,7 +180,7 @@ impl<'a> JointOperation<'a> {
             let reserves = !known && !read_only && !settles && !is_zero_cost;
             let has_room = match reserves {
                 true => shard.reserve_at(budget, now),
-                // An unknown identity settles what the shared identity holds.
+                // An unknown identity settles the charges of the shared identity.
                 false if settles => known || shards.overflow() != Overflow::Shared,
                 false => known || budget.has_room(),
             };
