@@ -28,7 +28,7 @@ pub struct Rule {
     pub policies: Arc<[Policy]>,
     /// Generation: states move to a later one, never back.
     pub(crate) generation: u64,
-    /// Index of the rule in a request: shadow limits are counted together per rule, apart from
+    /// Number of the rule: shadow limits are counted together per rule, apart from
     /// those of other rules.
     number: usize,
     /// The last resolved plan, shared by the shards.
@@ -95,7 +95,7 @@ impl Rule {
         Self { generation, ..self }
     }
 
-    /// The same with this rule index.
+    /// The same with this rule number.
     #[must_use]
     pub fn with_number(self, number: usize) -> Self {
         Self { number, ..self }

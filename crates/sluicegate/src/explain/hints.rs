@@ -12,7 +12,7 @@ const FOLLOWING_MAX: usize = 5;
 /// Maximum number of candidates compared for a similar name, to bound the time.
 const COMPARED_MAX: usize = 10_000;
 
-/// Explains why no rule matches; `None` if one does.
+/// Explains why no rule matches; `None` if that needs no hint.
 pub(crate) fn why_not(
     set: &RuleSet,
     domain: DomainNo,

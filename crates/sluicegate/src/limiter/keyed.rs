@@ -269,7 +269,7 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When a limit does not support the operation, or the id is missing or invalid.
+    /// When a limit does not support the operation, or the id is missing, unknown or in use.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         self.ask_at(op, self.when())
     }

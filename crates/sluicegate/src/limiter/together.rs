@@ -121,7 +121,7 @@ impl<'a> Together<'a> {
     /// ```
     ///
     /// # Errors
-    /// When a limit does not support the operation, or the id is missing or invalid.
+    /// When a limit does not support the operation, or the id is missing, unknown or in use.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
         let now = self.now.or_else(|| self.members.first().map(|(limiter, _)| limiter.now()));
         let now = now.unwrap_or_default();
