@@ -37,7 +37,10 @@ use sluicegate_rules::set::RuleNo;
 use tokio::time::Instant;
 
 use crate::script::{ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
-use crate::{CallError, EnvoyCounters, EnvoyKeys, HitError, Link, OperationError, Store};
+use crate::{
+    Address, CallError, EnvoyCounters, EnvoyKeys, HitError, Link, LinkError, LinkOptions,
+    OperationError, Store, StoreOptions,
+};
 use eventual::Eventual;
 pub use leasing::LeaseInfo;
 use leasing::Leases;
@@ -88,7 +91,31 @@ impl RedisBackend {
         Self { store, clock, override_rules, leases, eventual, envoy: None }
     }
 
-    /// The rules of an engine, with counters in a store. Must be called within a Tokio runtime.
+    /// The rules of an engine, with counters in the Redis at a URL, such as `redis://127.0.0.1:6379`,
+    /// `redis-sentinel://…` or `redis-cluster://…`. It need not be reachable yet. Must be called
+    /// within a Tokio runtime.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use sluicegate::Engine;
+    /// use sluicegate_redis::RedisBackend;
+    ///
+    /// let engine = Engine::new(Default::default())?;
+    /// let engine = RedisBackend::connect(engine, "redis://127.0.0.1:6379")?;
+    /// assert!(!engine.backend().store().link().is_up(), "it connects in the background");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the URL is invalid, or there is no Tokio runtime.
+    pub fn connect(engine: Engine, url: &str) -> Result<Engine<Self>, LinkError> {
+        let link = Link::open(Address::parse(url)?, LinkOptions::default())?;
+        Ok(Self::attach(engine, Store::new(link, StoreOptions::default())))
+    }
+
+    /// The same with a store that has other options.
     #[must_use]
     pub fn attach(engine: Engine, store: Store) -> Engine<Self> {
         let backend = Self::new(store, engine.clock());

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::address::{Address, Host};
+use super::address::{Address, AddressError, Host};
 use super::tls;
 
 /// How often a password file is checked for changes.
@@ -96,6 +96,8 @@ pub struct Secret(Box<str>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
+    /// The URL is invalid.
+    Address(AddressError),
     /// It was not called within a Tokio runtime.
     NoRuntime,
     /// A file is missing or invalid.
@@ -234,6 +236,7 @@ impl fmt::Debug for Secret {
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Address(error) => error.fmt(f),
             Self::NoRuntime => f.write_str("a link must be opened within a Tokio runtime"),
             Self::File { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Option { name, why } => write!(f, "{name}: {why}"),
@@ -242,6 +245,12 @@ impl fmt::Display for LinkError {
 }
 
 impl std::error::Error for LinkError {}
+
+impl From<AddressError> for LinkError {
+    fn from(error: AddressError) -> Self {
+        Self::Address(error)
+    }
+}
 
 // === impl Settings ===
 
