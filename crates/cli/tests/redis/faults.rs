@@ -172,6 +172,10 @@ fn survives(store: &str, signs: &Signs, breaks: impl FnOnce(), mends: impl FnOnc
     }
     fleet.says(signs.lines[1]);
     assert_state(&fleet, [1, 0]);
+    // Until then each node decides `local` rules by its share: bounded, but not exact.
+    until("the nodes have rejoined", || {
+        (fleet.metric("sluicegate_redis_local_mode") == 0).then_some(())
+    });
     for policy in POLICIES {
         assert_exact(&fleet, policy, "after");
         let before = all_nodes(&fleet, policy, "before");
