@@ -342,6 +342,7 @@ impl Account {
         self.expire_reservations(plan, now);
         self.open_states(plan, now);
         self.leases.clamp_expiry(now);
+        // Before they are removed: what is leased counts as used when it expires.
         self.enforce_leases(plan, now);
         self.leases.remove_expired(now);
     }

@@ -15,6 +15,9 @@
 //! whichever node admits: quota held when the span begins is in use by then, and the rest is
 //! charged within the span. Quota leased from a window must be used in that window.
 //!
+//! **Expiry** is lazy: every operation on the identity counts expired leases as used and removes
+//! them (`Account::open`). How long a new one lasts is computed in `account/lease.rs`.
+//!
 //! Greedy token buckets, fixed and sliding windows can be leased
 //! ([`Limit::is_leasable`](crate::limit::Limit::is_leasable)).
 

@@ -11,8 +11,8 @@
 //! |---|---|
 //! | `address`, `options` | configuration |
 //! | `dispatch`, `reply` | a call from its caller to the reply, redirects included |
-//! | `permit`, `circuit_breaker` | bounds, deadline and health of a call's server |
-//! | `server`, `reconnect` | connection pool and its background tasks |
+//! | `permit`, `circuit_breaker` | bounds and deadline of a call; what trips the circuit breaker |
+//! | `server`, `reconnect` | connection pool, whether the server is up or down, background tasks |
 //! | `topology`, `sentinel`, `cluster`, `slot_map` | the primary of a key |
 //! | `dial`, `tls`, `reply_limit` | a new connection |
 //! | `epoch` | detects data loss |

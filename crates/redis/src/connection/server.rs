@@ -185,6 +185,8 @@ impl ServerState {
         self.update_health();
     }
 
+    /// Decides whether the server is up: it is down without a connection, and while its circuit
+    /// breaker is open.
     pub(super) fn update_health(&self) {
         self.health.send_if_modified(|health| {
             let now = if !self.breaker.is_open() && self.connections().next().is_some() {
