@@ -24,7 +24,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use sluicegate::backend::{
     Applied, ApplyError, Backend, BoundStep, Call, Deferred, Operation, SlotWaiting, StoreError,
-    StoreFailure, limit_states, repeat,
+    StoreFailure, repeat,
 };
 use sluicegate::clock::TimeSource;
 use sluicegate::{Checked, Engine, LimitState, Snapshot, Status, new_holder};
@@ -32,7 +32,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::plan::Plan;
-use sluicegate_rules::rule::{Consistency, OnStoreFailure};
+use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
 use tokio::time::Instant;
 
@@ -47,7 +47,7 @@ use leasing::Leases;
 pub(crate) use levels::LevelCounters;
 pub use levels::RuleLevel;
 use levels::rule_state;
-use local::{LocalDecisions, LocalStep, is_eventual};
+use local::{LocalDecisions, is_eventual};
 use steps::{OverrideRules, RedisStep, has_slots};
 
 /// Counters in a Redis that other nodes use too.
@@ -91,8 +91,8 @@ impl RedisBackend {
         Self { store, clock, override_rules, leases, eventual, envoy: None }
     }
 
-    /// The rules of an engine, with counters in the Redis at a URL, such as `redis://127.0.0.1:6379`,
-    /// `redis-sentinel://…` or `redis-cluster://…`. It need not be reachable yet. Must be called
+    /// The rules of an engine, with counters in the Redis at a URL (`redis://`,
+    /// `redis-sentinel://`, `redis-cluster://`), which need not be reachable yet. Must be called
     /// within a Tokio runtime.
     ///
     /// ```
@@ -356,45 +356,6 @@ impl RedisBackend {
         let groups = groups.iter().filter(|group| group.reply.is_err());
         let steps: Vec<&RedisStep<'_>> = groups.flat_map(|group| &group.steps).collect();
         self.fall_back(operation, by, &steps, error, statuses)
-    }
-
-    async fn inspect_step(
-        &self,
-        call: Call<'_>,
-        plan: &Plan,
-        step: BoundStep<'_>,
-    ) -> Result<Vec<LimitState>, StoreFailure> {
-        use sluicegate::backend::ChargedLimits::{Override, Rule};
-
-        let rules = call.rules;
-        let script = ScriptPart { cost: 1, ..self.script_part(&step, call.now) };
-        if let Some(states) = self.inspect_on_envoy_keys(rules, plan, &step).await? {
-            return Ok(states);
-        }
-        match step.mode.limits {
-            Rule(no) => {
-                let local = self.local_step(Operation::Peek, rules, plan, step.index);
-                let decisions = match local {
-                    Some(local)
-                        if let Consistency::Eventual { sync_interval } = local.consistency =>
-                    {
-                        let one = LocalStep { cost: 1, ..local };
-                        self.eventual.decide_each(&one, sync_interval).await
-                    }
-                    _ => self.store.inspect(&script).await.map_err(CallError::from),
-                };
-                Ok(limit_states(
-                    rules.policies(no),
-                    decisions.map_err(|error| StoreFailure::from(&error))?,
-                ))
-            }
-            Override(limit) => {
-                let applied = self.store.apply(&[script], Op::Peek { cost: 1 }).await;
-                let applied =
-                    applied.map_err(|error| StoreFailure::from(&CallError::from(error)))?;
-                Ok(vec![Snapshot::override_state(limit, &applied.answer.verdict)])
-            }
-        }
     }
 }
 

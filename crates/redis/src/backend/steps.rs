@@ -5,18 +5,23 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluicegate::Snapshot;
-use sluicegate::backend::{BoundStep, ChargedLimits, Operation, Rule, envoy_limit};
+use sluicegate::backend::{
+    BoundStep, Call, ChargedLimits, Operation, Rule, StoreFailure, envoy_limit, limit_states,
+};
+use sluicegate::{LimitState, Snapshot};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
+use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::Override;
+use sluicegate_rules::rule::Consistency;
 
 use super::RedisBackend;
-use crate::Weight;
+use super::local::LocalStep;
 use crate::script::{ScriptPart, ScriptRule};
+use crate::{CallError, Weight};
 
 /// A step of a request.
 #[derive(Debug)]
@@ -123,6 +128,44 @@ impl RedisBackend {
             ChargedLimits::Rule(_) => self.store.key_of(step.counter.key, ""),
             ChargedLimits::Override(limit) => {
                 self.store.key_of(step.counter.key, &format!(":{}", limit.unit.name()))
+            }
+        }
+    }
+
+    /// State of every limit of a step.
+    pub(super) async fn inspect_step(
+        &self,
+        call: Call<'_>,
+        plan: &Plan,
+        step: BoundStep<'_>,
+    ) -> Result<Vec<LimitState>, StoreFailure> {
+        let rules = call.rules;
+        let script = ScriptPart { cost: 1, ..self.script_part(&step, call.now) };
+        if let Some(states) = self.inspect_on_envoy_keys(rules, plan, &step).await? {
+            return Ok(states);
+        }
+        match step.mode.limits {
+            ChargedLimits::Rule(no) => {
+                let local = self.local_step(Operation::Peek, rules, plan, step.index);
+                let decisions = match local {
+                    Some(local)
+                        if let Consistency::Eventual { sync_interval } = local.consistency =>
+                    {
+                        let one = LocalStep { cost: 1, ..local };
+                        self.eventual.decide_each(&one, sync_interval).await
+                    }
+                    _ => self.store.inspect(&script).await.map_err(CallError::from),
+                };
+                Ok(limit_states(
+                    rules.policies(no),
+                    decisions.map_err(|error| StoreFailure::from(&error))?,
+                ))
+            }
+            ChargedLimits::Override(limit) => {
+                let applied = self.store.apply(&[script], Op::Peek { cost: 1 }).await;
+                let applied =
+                    applied.map_err(|error| StoreFailure::from(&CallError::from(error)))?;
+                Ok(vec![Snapshot::override_state(limit, &applied.answer.verdict)])
             }
         }
     }
