@@ -1,6 +1,6 @@
 //! gRPC over HTTP/2: Envoy's rate limit service, and the health of the server.
 //!
-//! The task of a [`connection`] answers the calls whose message has arrived; a [`call`] that has to
+//! The task of a `connection` answers the calls whose message has arrived; a `call` that has to
 //! wait gets a task of its own. Every resource has a limit ([`GrpcLimits`]).
 
 mod call;

@@ -2,7 +2,7 @@
 //! counters' state.
 //!
 //! [`RuleSet::explain`](sluicegate_rules::set::RuleSet::explain) traces the match and
-//! [`Snapshot::peek`] decides, by the same steps as a check. The result is text
+//! [`Operation::Peek`] decides, by the same steps as a check. The result is text
 //! ([`Explanation::to_text`]) or JSON ([`Explanation::to_json`]); [`rule`] does the same for a
 //! rule.
 
