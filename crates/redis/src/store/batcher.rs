@@ -63,7 +63,7 @@ pub(super) struct Deadline {
     last: Instant,
 }
 
-/// BatchReply to a queued request.
+/// Reply to a queued request.
 #[derive(Debug)]
 pub(super) enum BatchReply {
     /// The store decided. One of the identical requests gets the records of all parts.
