@@ -1,10 +1,10 @@
 //! Rounds, readings and their comparison: the frame of every benchmark.
 //!
-//! The speed of a virtual machine may change by a factor of two within minutes, so rows are compared side
-//! by side: a *batch* holds the rows that are compared, a *turn* of it is measured in one go, the first turn
-//! rotates from round to round, and ratios are computed within a round. A reading is *disturbed* when other
-//! processes or machines took its CPU; it is repeated where the schedule allows that, and left out of all
-//! statistics unless a row has no other.
+//! The speed of a virtual machine may change by a factor of two within minutes, so rows are
+//! compared side by side: a *batch* holds the rows that are compared, a *turn* of it is measured in
+//! one go, the first turn rotates from round to round, and ratios are computed within a round. A
+//! reading is *disturbed* when other processes or machines took its CPU; it is repeated where the
+//! schedule allows that, and left out of all statistics unless a row has no other.
 
 use std::collections::BTreeMap;
 use std::fmt;

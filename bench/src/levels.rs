@@ -1,4 +1,5 @@
-//! Consistency levels: several services on one Redis, one hot key, and twice as many requests as its limit.
+//! Consistency levels: several services on one Redis, one hot key, and twice as many requests as
+//! its limit.
 //!
 //! ```text
 //!   load      |-- first quarter: half of the limit --|-- the rest: the other half, and the limit again ----|

@@ -49,8 +49,8 @@ pub(crate) struct ProcessTime {
 
 /// CPU and waiting time of the calling thread.
 ///
-/// A thread that waited had to share its CPU; its wall time says more about the machine than about the
-/// contestant. Waiting for a lock counts as neither.
+/// A thread that waited had to share its CPU; its wall time says more about the machine than about
+/// the contestant. Waiting for a lock counts as neither.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ThreadTime {
     pub(crate) on_cpu: Duration,

@@ -1,4 +1,5 @@
-//! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, and consistency levels.
+//! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, and
+//! consistency levels.
 //!
 //! ```text
 //!   main ─> library ─> child (a fresh process per reading)
@@ -8,8 +9,8 @@
 //!        └> levels ─> several services on one Redis            ┘
 //! ```
 //!
-//! The parent process schedules and reports. A measurement that must not inherit a heap, warm caches or a
-//! core runs in a child: this program again, with a hidden subcommand.
+//! The parent process schedules and reports. A measurement that must not inherit a heap, warm
+//! caches or a core runs in a child: this program again, with a hidden subcommand.
 
 mod bars;
 mod child;
@@ -45,7 +46,8 @@ struct Common {
     /// Shorter readings and fewer rounds
     #[arg(long, global = true)]
     quick: bool,
-    /// Only rows with this text in their name, as `100k/1 governor`, `rls` or `resp 16`; may be repeated
+    /// Only rows with this text in their name, as `100k/1 governor`, `rls` or `resp 16`; may be
+    /// repeated
     #[arg(long, value_name = "TEXT", global = true)]
     only: Vec<String>,
     /// Number of rounds
@@ -60,7 +62,8 @@ struct Common {
     /// The `sluicegate` to measure [default: built from the enclosing workspace]
     #[arg(long, value_name = "PATH", global = true)]
     sluicegate: Option<PathBuf>,
-    /// Install the peers' servers below the target directory; needs Go and protoc (or its path in PROTOC)
+    /// Install the peers' servers below the target directory; needs Go and protoc (or its path in
+    /// PROTOC)
     #[arg(long, global = true)]
     install_peers: bool,
     /// Print one JSON document with every reading

@@ -1,7 +1,7 @@
 //! Every algorithm, at 100 thousand ids, with the time given.
 //!
-//! The numbers are chosen so that every check is admitted; rows of algorithms that need time for that
-//! (the smooth ones) advance the time further.
+//! The numbers are chosen so that every check is admitted; rows of algorithms that need time for
+//! that (the smooth ones) advance the time further.
 
 use std::time::Duration;
 
@@ -99,7 +99,8 @@ impl Algorithm for Log {
         Limiter::new(SlidingLog::per_hour(Self::HITS_PER_ID as u64))
     }
 
-    /// Spread over an hour, each somewhere in its five-hundredth: even gaps would be too easy to pack.
+    /// Spread over an hour, each somewhere in its five-hundredth: even gaps would be too easy to
+    /// pack.
     fn fill_us(id: &str, hit: usize) -> u64 {
         let share = 3_600 * SECOND_US / Self::HITS_PER_ID as u64;
         let last = id.bytes().fold(hit as u64, |sum, byte| sum * 31 + u64::from(byte));

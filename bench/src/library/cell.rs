@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The quota of many ids. A hit is remembered for a minute, longer than any cell takes, so that every timed
-/// check finds live state; no id is picked a thousand times.
+/// The quota of many ids. A hit is remembered for a minute, longer than any cell takes, so that
+/// every timed check finds live state; no id is picked a thousand times.
 pub(crate) const MANY: Quota = Quota { period: Duration::from_secs(60), burst: 1_000 };
 
 /// The quota of the hot key: enough for every check of two threads.
 const HOT: Quota = Quota { period: Duration::from_secs(1), burst: 10_000_000 };
 
-/// The quota of denials. Not a burst of 1: throttlecrab remembers a hit for `burst - 1` periods, so that with
-/// a burst of 1 it remembers nothing and admits everything.
+/// The quota of denials. Not a burst of 1: throttlecrab remembers a hit for `burst - 1` periods, so
+/// that with a burst of 1 it remembers nothing and admits everything.
 pub(crate) const SCARCE: Quota = Quota { period: Duration::from_secs(60), burst: 2 };
 
 /// Untimed checks per thread before the timed ones.
@@ -48,10 +48,11 @@ pub(crate) enum Expected {
 /// Order of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// At random, from cold memory: reading the id is part of the timed work, with a million ids the greater part.
+    /// At random, from cold memory: reading the id is part of the timed work, with a million ids
+    /// the greater part.
     Random,
-    /// Sequentially, so that the id itself is in the cache, as in a receive buffer. The store's copy is as
-    /// cold as before.
+    /// Sequentially, so that the id itself is in the cache, as in a receive buffer. The store's
+    /// copy is as cold as before.
     InTurn,
 }
 
@@ -103,7 +104,8 @@ pub(crate) const DENIAL: Cell = Cell {
     ..K100_1
 };
 
-/// A family of its own, with governor again: so many rows would put a minute between first and last.
+/// A family of its own, with governor again: so many rows would put a minute between first and
+/// last.
 pub(crate) const EACH: Cell = Cell {
     name: "each/1",
     title: "100 thousand ids, each algorithm",

@@ -8,8 +8,8 @@ use super::peers::{Adaptive, Governor, InTurn, Limitador, Overlapping, Periodic}
 
 /// A rate limiter with a store of its own.
 ///
-/// Everything is generic over it and nothing goes through a `dyn`: the compiler sees the peer's call
-/// inside the loop, as it would in a user's program.
+/// Everything is generic over it and nothing goes through a `dyn`: the compiler sees the peer's
+/// call inside the loop, as it would in a user's program.
 pub(crate) trait Contestant: Sync + Sized {
     /// Hits per id when memory is measured: one, except for logs.
     const HITS_PER_ID: usize = 1;

@@ -182,8 +182,8 @@ pub(crate) fn fill<C: Contestant>(ids: usize) -> Result<Growth, String> {
 /// `user:` and twelve digits.
 const ID_LENGTH: usize = 17;
 
-/// Ids in a cheap random order: a xorshift inlined in the timed loop. The cost of reading an id (two cache
-/// misses) is shown by the rows without a limiter.
+/// Ids in a cheap random order: a xorshift inlined in the timed loop. The cost of reading an id
+/// (two cache misses) is shown by the rows without a limiter.
 #[derive(Debug)]
 pub(crate) struct Picks<'a> {
     ids: &'a [String],

@@ -1,7 +1,7 @@
 //! The memory store beside its peers: time per check, throughput of two threads, bytes per id.
 //!
-//! A contestant runs the cells of a family in one go (two threads right after one, denials right after
-//! admissions), then the next contestant does.
+//! A contestant runs the cells of a family in one go (two threads right after one, denials right
+//! after admissions), then the next contestant does.
 
 mod algorithms;
 mod cell;

@@ -1,6 +1,7 @@
 //! Our rows: the public `Limiter` in several uses.
 //!
-//! The headline row, `ours`, is `Limiter::hit` with the clock and the remainder read and a counting listener.
+//! The headline row, `ours`, is `Limiter::hit` with the clock and the remainder read and a counting
+//! listener.
 
 use std::cell::Cell;
 use std::hint::black_box;

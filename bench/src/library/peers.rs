@@ -48,8 +48,9 @@ impl Contestant for Governor {
 /// The variable of the condition.
 const USER: &str = "user_id";
 
-/// A fixed window per counter in a `moka` cache, found by evaluating CEL over a context that is built for
-/// every check, as a server has to. `default-features = false` leaves the memory store only.
+/// A fixed window per counter in a `moka` cache, found by evaluating CEL over a context that is
+/// built for every check, as a server has to. `default-features = false` leaves the memory store
+/// only.
 pub(crate) struct Limitador {
     limiter: limitador::RateLimiter,
     namespace: Namespace,
@@ -88,8 +89,8 @@ pub(crate) type Periodic = Throttlecrab<PeriodicStore>;
 
 /// A GCRA over a hash map in a `Mutex`, as its documentation shares it between threads.
 ///
-/// The adaptive store needs its capacity: past three quarters of it every insertion sweeps the whole map.
-/// It also sweeps every 100,000 checks, which is timed.
+/// The adaptive store needs its capacity: past three quarters of it every insertion sweeps the
+/// whole map. It also sweeps every 100,000 checks, which is timed.
 pub(crate) struct Throttlecrab<S: Store> {
     limiter: Mutex<throttlecrab::RateLimiter<S>>,
     burst: i64,
@@ -136,8 +137,8 @@ impl<S: WithCapacity> Contestant for Throttlecrab<S> {
 
 // === no limiter: the cost of the benchmark itself ===
 //
-// A processor reads many ids at once unless a lock or a clock read prevents it: the rows are the least and the
-// greatest cost of reading ids.
+// A processor reads many ids at once unless a lock or a clock read prevents it: the rows are the
+// least and the greatest cost of reading ids.
 
 /// Reads one id after the other, as many at once as the processor likes.
 #[derive(Debug)]
@@ -173,7 +174,8 @@ impl Contestant for InTurn {
     fn run(&self, picks: &mut Picks<'_>, checks: usize) -> usize {
         for _ in 0..checks {
             let read = both_ends(picks.next());
-            // Nothing is added, but neither the compiler nor the processor can know before the read.
+            // Nothing is added, but neither the compiler nor the processor can know before the
+            // read.
             picks.stir(black_box(u64::from(read)) >> 8);
         }
         checks

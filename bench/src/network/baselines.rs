@@ -1,4 +1,5 @@
-//! Servers that show the cost of a protocol and its libraries alone: a gRPC stub, tonic, and axum's hello.
+//! Servers that show the cost of a protocol and its libraries alone: a gRPC stub, tonic, and axum's
+//! hello.
 //!
 //! Each prints its address as `sluicegate serve --json` does, and serves until it is killed.
 

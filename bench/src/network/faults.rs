@@ -1,7 +1,7 @@
 //! `doors --only redis-faults`: latency of the service while its Redis is paused, killed or slow.
 //!
-//! An open loop runs throughout; the fault begins after a fifth of it, so that its detection is included.
-//! Timeout and policy are the defaults (`on_store_failure: local`).
+//! An open loop runs throughout; the fault begins after a fifth of it, so that its detection is
+//! included. Timeout and policy are the defaults (`on_store_failure: local`).
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Servers under load: `service` and `doors`.
 //!
-//! Every reading starts a fresh server on one core and a fresh load on another: this program again, with the
-//! load generator of `sluicegate bench`.
+//! Every reading starts a fresh server on one core and a fresh load on another: this program again,
+//! with the load generator of `sluicegate bench`.
 
 pub(crate) mod baselines;
 mod contestants;

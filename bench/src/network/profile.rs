@@ -1,7 +1,8 @@
-//! `service --profile`: the service's part of a call, on the bytes of real requests, without a network.
+//! `service --profile`: the service's part of a call, on the bytes of real requests, without a
+//! network.
 //!
-//! Each *stage* does one thing more than the one before; the difference is its cost, in CPU time and, with
-//! valgrind, in instructions.
+//! Each *stage* does one thing more than the one before; the difference is its cost, in CPU time
+//! and, with valgrind, in instructions.
 //!
 //! ```text
 //!   request -> decode -> plan -> check -> whole call = check + encode + telemetry

@@ -1,6 +1,7 @@
 //! Requests: the same keys for every contestant, in its own protocol.
 //!
-//! The limits are far above the load and outlast a reading. The probe is a key with a limit of three a year.
+//! The limits are far above the load and outlast a reading. The probe is a key with a limit of
+//! three a year.
 
 use sluicegate_load::{Answer, RequestSpec, UnaryMethod};
 

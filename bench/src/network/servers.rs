@@ -167,7 +167,8 @@ pub(crate) fn serve(mut command: Command, rules: &Path, log_level: &str) -> Comm
     command
 }
 
-/// Starts a server that prints its addresses as one line of JSON. Its address is the first of these.
+/// Starts a server that prints its addresses as one line of JSON. Its address is the first of
+/// these.
 fn announced<const N: usize>(
     command: &mut Command,
     endpoints: [&str; N],

@@ -1,4 +1,5 @@
-//! `service --soak`: memory of the service under load on gRPC and HTTP with a new key for every request.
+//! `service --soak`: memory of the service under load on gRPC and HTTP with a new key for every
+//! request.
 
 use std::process::{ExitCode, Stdio};
 use std::thread;

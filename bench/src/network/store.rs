@@ -11,7 +11,8 @@ use sluicegate_load::RequestSpec;
 
 use super::requests;
 
-/// A burst of a thousand is never used up in a reading, so every decision writes; one a year is used up by the fill.
+/// A burst of a thousand is never used up in a reading, so every decision writes; one a year is
+/// used up by the fill.
 pub(crate) const RULES: &str = "\
 domain: bench
 descriptors:

@@ -1,8 +1,8 @@
 //! Matching a descriptor among many rules, and loading many rules.
 //!
-//! A row is a number of rules of a *shape* ([`shapes`]), matched against descriptors of three entries that
-//! lead to a random rule. Descriptors are written into the same buffer every time, as in a server; that
-//! cost is measured alone and subtracted. Times are CPU times of the thread.
+//! A row is a number of rules of a *shape* ([`shapes`]), matched against descriptors of three
+//! entries that lead to a random rule. Descriptors are written into the same buffer every time, as
+//! in a server; that cost is measured alone and subtracted. Times are CPU times of the thread.
 
 pub(crate) mod loading;
 mod matching;

@@ -1,4 +1,5 @@
-//! The data structure of envoyproxy/ratelimit in Rust: a map in every node, and a new string per lookup.
+//! The data structure of envoyproxy/ratelimit in Rust: a map in every node, and a new string per
+//! lookup.
 
 use std::collections::HashMap;
 

@@ -129,7 +129,8 @@ fn probe_apart(number: usize, _count: usize, probe: &mut Probe) {
 
 // === a mixture ===
 
-/// Of ten rules: five exact, two for any user, one glob, one expression, one network; a quarter of them shares a level.
+/// Of ten rules: five exact, two for any user, one glob, one expression, one network; a quarter of
+/// them shares a level.
 fn mixture(count: usize) -> Domain {
     let rule = |number: usize| {
         let path = |text: String| limited(DescriptorConfig::text(KEYS[2], text));

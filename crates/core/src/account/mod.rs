@@ -234,9 +234,9 @@ impl Account {
     ///     EnforcedLimit::hard(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)))
     /// };
     /// let plan = [window(5, 1), window(100, 60)];
-    /// let said = Account::default().evaluate(&plan, 7, Moment::at(Timestamp::EPOCH));
-    /// assert!(!said[0].outcome.is_allowed() && said[1].outcome.is_allowed());
-    /// assert_eq!((said[0].remaining, said[1].remaining), (Some(5), Some(100)));
+    /// let decisions = Account::default().evaluate(&plan, 7, Moment::at(Timestamp::EPOCH));
+    /// assert!(!decisions[0].outcome.is_allowed() && decisions[1].outcome.is_allowed());
+    /// assert_eq!((decisions[0].remaining, decisions[1].remaining), (Some(5), Some(100)));
     /// ```
     #[must_use]
     pub fn evaluate(&self, plan: &[EnforcedLimit], cost: u64, moment: Moment) -> Vec<Decision> {

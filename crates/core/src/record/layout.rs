@@ -73,7 +73,7 @@ impl Layout {
 // === the fingerprint ===
 
 /// FNV-1a of the limits as bytes, folded to 32 bits. It distinguishes the revisions of one rule; a
-/// collision gains nobody anything.
+/// collision has no effect on limits.
 fn fingerprint<'a>(
     limits: &[EnforcedLimit],
     names: impl IntoIterator<Item = Option<&'a str>>,

@@ -94,7 +94,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 /// How requests wait for slots of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotWaiting {
-    /// How often to look for a slot, where nobody reports a free one.
+    /// How often to retry for a slot; `None` if a released slot wakes the request.
     pub poll_interval: Option<Span>,
     /// The shortest time after which a lease is renewed.
     pub renew_interval_min: Span,

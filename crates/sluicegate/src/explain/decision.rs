@@ -202,7 +202,7 @@ mod tests {
     use sluicegate_rules::request::{Descriptor, Entry, Request};
     use sluicegate_rules::set::RuleSet;
 
-    fn said_by(engine: &Engine, user: &str, hits: u64) -> (bool, String) {
+    fn decision_by(engine: &Engine, user: &str, hits: u64) -> (bool, String) {
         let entries = [Entry::new("user", user)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "shop", descriptors: &descriptors, hits };
@@ -215,8 +215,8 @@ mod tests {
         rules_of(&format!("domain: shop\ndescriptors: [{{ key: user, {detail} }}]\n")).unwrap()
     }
 
-    fn said(detail: &str, hits: u64) -> (bool, String) {
-        said_by(&Engine::new(rules(detail)).unwrap(), "42", hits)
+    fn decision(detail: &str, hits: u64) -> (bool, String) {
+        decision_by(&Engine::new(rules(detail)).unwrap(), "42", hits)
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
             ("rate_limit: { unlimited: true }", 9, true, "allowed, not counted"),
         ];
         for (rule, hits, allowed, words) in table {
-            assert_eq!(said(rule, hits), (allowed, words.to_owned()), "{rule}");
+            assert_eq!(decision(rule, hits), (allowed, words.to_owned()), "{rule}");
         }
     }
 
@@ -282,10 +282,10 @@ mod tests {
             let descriptors = [Descriptor::of(&entries)];
             let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
             assert!(engine.check(&request).allowed);
-            let (is_allowed, said) = said_by(&engine, "second", 1);
-            assert_eq!(is_allowed, allowed, "{said}");
-            assert!(said.starts_with(words), "{said}");
-            assert!(said_by(&engine, "first", 1).1.starts_with("allowed, 8 left"));
+            let (is_allowed, text) = decision_by(&engine, "second", 1);
+            assert_eq!(is_allowed, allowed, "{text}");
+            assert!(text.starts_with(words), "{text}");
+            assert!(decision_by(&engine, "first", 1).1.starts_with("allowed, 8 left"));
         }
         assert_eq!(Overflow::default(), Overflow::Shared, "what is said of no room is not usual");
     }

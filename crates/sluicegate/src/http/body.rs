@@ -21,8 +21,8 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Never { max_cost: 10 };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// let body = told.body().expect("it is denied");
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let body = response.body().expect("it is denied");
     /// assert!(body.starts_with(r#"{"error":{"code":"rate_limited","message":"Request cost exceeds"#));
     /// assert!(body.ends_with(r#""context":{"max_cost":10}}}"#));
     /// ```
@@ -41,9 +41,9 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut body = Vec::new();
-    /// assert!(told.write_error(&mut body));
+    /// assert!(response.write_error(&mut body));
     /// assert!(body.starts_with(br#""error":{"code":"rate_limited","message":"Request quota exceeded"#));
     /// ```
     pub fn write_error(&self, out: &mut Vec<u8>) -> bool {
@@ -67,9 +67,9 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut body = Vec::new();
-    /// assert!(told.write_problem(&Style::default(), &mut body));
+    /// assert!(response.write_problem(&Style::default(), &mut body));
     /// assert!(body.starts_with(br#""type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#));
     /// ```
     pub fn write_problem(&self, style: &Style, out: &mut Vec<u8>) -> bool {
@@ -136,8 +136,8 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(170) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// let message = told.message();
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let message = response.message();
     /// assert_eq!(message.as_deref(), Some("Request quota exceeded. Wait 3 minutes and try again."));
     /// ```
     #[must_use]

@@ -52,8 +52,8 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(1) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// assert_eq!(told.grpc_status(), Some(8));
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// assert_eq!(response.grpc_status(), Some(8));
     /// ```
     #[must_use]
     pub fn grpc_status(&self) -> Option<i32> {
@@ -68,9 +68,9 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_millis(1_500) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut headers = http::HeaderMap::new();
-    /// told.write_grpc_headers(&Style::default(), &mut headers);
+    /// response.write_grpc_headers(&Style::default(), &mut headers);
     /// assert_eq!(headers["grpc-message"], "Request quota exceeded. Wait 2 seconds and try again.");
     /// assert_eq!(headers["grpc-retry-pushback-ms"], "1500");
     /// ```
@@ -94,8 +94,8 @@ impl VerdictResponse<'_> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Never { max_cost: 10 };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// let response = told.grpc_denial(&Style::default()).expect("it is denied");
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = response.grpc_denial(&Style::default()).expect("it is denied");
     /// assert_eq!(response.status(), 200);
     /// assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
     /// ```

@@ -40,8 +40,8 @@ impl VerdictResponse<'_> {
     /// # use sluicegate::http::VerdictResponse;
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// assert_eq!(told.figures(), None, "nothing is limited");
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// assert_eq!(response.figures(), None, "nothing is limited");
     /// ```
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {

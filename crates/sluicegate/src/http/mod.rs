@@ -94,11 +94,11 @@ use crate::Policy;
 ///     enforced: true,
 /// }];
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
-/// let told = VerdictResponse { verdict: &verdict, policies: &policies, now };
+/// let response = VerdictResponse { verdict: &verdict, policies: &policies, now };
 ///
 /// let mut headers = HeaderMap::new();
-/// told.write_headers(&Style::default(), &mut headers);
-/// assert_eq!(told.status(&Style::default()), Some(StatusCode::TOO_MANY_REQUESTS));
+/// response.write_headers(&Style::default(), &mut headers);
+/// assert_eq!(response.status(&Style::default()), Some(StatusCode::TOO_MANY_REQUESTS));
 /// assert_eq!(headers["X-RateLimit-Limit"], "100");
 /// assert_eq!(headers["X-RateLimit-Reset"], "1700000060");
 /// assert_eq!(headers["Retry-After"], "2");
@@ -168,8 +168,8 @@ impl<'a> VerdictResponse<'a> {
     /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// assert_eq!(told.status(&Style::default()), None);
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// assert_eq!(response.status(&Style::default()), None);
     /// ```
     #[must_use]
     pub fn status(&self, style: &Style) -> Option<StatusCode> {
@@ -182,10 +182,10 @@ impl<'a> VerdictResponse<'a> {
     /// # use sluicegate::http::{Style, VerdictResponse};
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
     /// let mut headers = http::HeaderMap::new();
-    /// told.write_headers(&Style::default(), &mut headers);
-    /// assert!(headers.is_empty(), "nothing is limited, nothing is told");
+    /// response.write_headers(&Style::default(), &mut headers);
+    /// assert!(headers.is_empty(), "nothing is limited, nothing is response");
     /// ```
     pub fn write_headers(&self, style: &Style, headers: &mut HeaderMap) {
         self.write_limits(style, headers);
@@ -204,8 +204,8 @@ impl<'a> VerdictResponse<'a> {
     /// # use sluicegate_core::{time::*, verdict::*};
     /// let mut verdict = judge(&[]);
     /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(180) };
-    /// let told = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// let response = told.denial(&Style::default()).expect("it is denied");
+    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let response = response.denial(&Style::default()).expect("it is denied");
     /// assert_eq!(response.status(), 429);
     /// assert_eq!(response.headers()["Retry-After"], "180");
     /// ```

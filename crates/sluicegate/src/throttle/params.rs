@@ -253,18 +253,21 @@ mod tests {
 
     #[test]
     fn an_error_names_argument_value_and_bound() {
-        let said = |burst, count, period| {
+        let error_text = |burst, count, period| {
             ThrottleParams::new(burst, count, period).unwrap_err().to_string()
         };
-        assert_eq!(said(-1, 1, 1), "`max_burst` must be from `0` to `4503599626`, got `-1`");
-        assert_eq!(said(0, -5, 1), "`count` must be from `1` to `9007199254740991`, got `-5`");
-        assert_eq!(said(0, 1, 0), "`period` must be from `1` to `4503599627`, got `0`");
+        assert_eq!(error_text(-1, 1, 1), "`max_burst` must be from `0` to `4503599626`, got `-1`");
         assert_eq!(
-            said(2, 1, 4_000_000_000),
+            error_text(0, -5, 1),
+            "`count` must be from `1` to `9007199254740991`, got `-5`"
+        );
+        assert_eq!(error_text(0, 1, 0), "`period` must be from `1` to `4503599627`, got `0`");
+        assert_eq!(
+            error_text(2, 1, 4_000_000_000),
             "`max_burst` must be from `0` to `0` at this rate, so that what was used is back within 142 \
              years, got `2`"
         );
-        let max = said(i64::MAX, i64::MAX, i64::MAX);
+        let max = error_text(i64::MAX, i64::MAX, i64::MAX);
         assert_eq!(
             max,
             "`count` must be from `1` to `9007199254740991`, got `9223372036854775807`"
