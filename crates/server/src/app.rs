@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use sluicegate::backend::Backend;
+use sluicegate::backend::{Backend, Combine, admits};
 use sluicegate::rules::plan::{DomainStatus, Target};
 use sluicegate::{Checked, Engine, Snapshot, Status};
 use sluicegate_redis::RedisBackend;
@@ -258,7 +258,13 @@ impl App {
     pub fn would_allow(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
         match self.inner.options.quota_mode {
             false => checked.allowed,
-            true => !self.all_quotas_deny(rules, checked),
+            // Every rule is a quota, and a descriptor without one is a quota that never denies; a
+            // list is not a quota.
+            true => {
+                let quotas = checked.statuses.iter().filter(|status| self.is_quota(rules, status));
+                let verdicts = quotas.map(|status| (Combine::Quota, status.verdict.is_allowed()));
+                (checked.allowed || checked.listed().is_none()) && admits(verdicts)
+            }
         }
     }
 
@@ -266,16 +272,6 @@ impl App {
     pub(crate) fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
         let no = denying_rule(checked, |status| self.is_quota(rules, status))?;
         Some(rules.rules().id(no))
-    }
-
-    /// With every rule in quota mode, a descriptor without a rule counts as a quota that never
-    /// denies.
-    fn all_quotas_deny(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
-        let mut quotas = checked.statuses.iter().filter(|status| self.is_quota(rules, status));
-        let denied = |status: &&Status| !status.verdict.is_allowed();
-        // A list is no quota.
-        checked.listed().is_some() && !checked.allowed
-            || quotas.clone().next().is_some() && quotas.all(|status| denied(&status))
     }
 
     /// Whether a descriptor is under a quota, which denies only together with all other quotas.
