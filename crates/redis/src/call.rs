@@ -76,12 +76,10 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", StoreFailure::from(self))?;
         match self {
-            Self::TimedOut => f.write_str("the store did not answer in time"),
-            Self::Busy => f.write_str("too many calls wait for the store"),
-            Self::Down => f.write_str("the store cannot be reached"),
-            Self::Broken => f.write_str("the connection to the store broke"),
-            Self::Refused(why) => write!(f, "the store refused: {why}"),
+            Self::Refused(reason) => write!(f, ": {reason}"),
+            _ => Ok(()),
         }
     }
 }

@@ -21,7 +21,8 @@ use sluicegate_rules::set::RuleNo;
 use super::RedisBackend;
 use super::levels::rule_state;
 use super::steps::RedisStep;
-use crate::{CallError, Weight};
+use crate::CallError;
+use crate::store::RuleWeight;
 
 impl RedisBackend {
     /// The most that this node admits for one key of a rule while the store does not answer: its
@@ -34,7 +35,7 @@ impl RedisBackend {
         }
         let (limits, now) = (limits_of(config), self.clock.now());
         let capacity = limits.iter().filter_map(|limit| limit.at(now).capacity()).min()?;
-        let weight = self.weight_of(rules, no).for_limit(capacity, 1, self.store.nodes());
+        let weight = self.rule_weight(rules, no).get().for_limit(capacity, 1, self.store.nodes());
         let share = weight.part_of(i64::try_from(capacity).unwrap_or(i64::MAX));
         // Of a limit that cannot be divided each node has one.
         Some(u64::try_from(share).unwrap_or(0).max(capacity.min(1)))
@@ -104,7 +105,7 @@ impl RedisBackend {
         }
         let counters: Vec<_> =
             steps.iter().map(|step| (step.counter, self.charge_of(operation, step))).collect();
-        let mut verdicts = Vec::new();
+        let (nodes, mut verdicts) = (self.store.nodes(), Vec::new());
         // No algorithm refuses a peek, or a hit that brings its own id.
         let _ = apply_each(&counters, &operation.op(), now, &mut verdicts);
         let is_admitted = operation == Operation::Hit && verdicts.iter().all(Verdict::is_allowed);
@@ -112,7 +113,7 @@ impl RedisBackend {
             if is_admitted {
                 self.carry_over(step, *charge, now);
             }
-            let remaining = verdict.remaining.map(|left| step.weight.part_of(left));
+            let remaining = verdict.remaining.map(|left| step.weight(nodes).part_of(left));
             statuses[step.index].verdict = Verdict { remaining, ..verdict };
         }
     }
@@ -121,37 +122,39 @@ impl RedisBackend {
     /// acquired since. By demand that is as much as this node holds, for each of them.
     fn charge_peers_leases(&self, step: &RedisStep<'_>, now: Timestamp) {
         let held = self.leases.held(self.store.hash_of(step.counter.key));
-        let peers = step.weight.whole(held).saturating_sub(held);
+        let peers = step.weight(self.store.nodes()).whole(held).saturating_sub(held);
         if peers > 0 {
             let _ = step.counter.apply(Op::Take { cost: peers }, now);
         }
     }
 
     /// Weight of a hit on this node: the limit divided by the node's share of it, which follows
-    /// demand.
-    pub(super) fn weight_of(&self, rules: &Snapshot<'_>, no: RuleNo) -> Weight {
-        let weight = rule_state(rules, no).weight.get_or_init(|| {
+    /// the demand from the first hit on.
+    pub(super) fn rule_weight<'a>(&self, rules: &'a Snapshot<'_>, no: RuleNo) -> &'a RuleWeight {
+        rule_state(rules, no).weight.get_or_init(|| {
             let state = Arc::downgrade(rules.rule_state(no));
             let hits = move || Some(state.upgrade()?.stats().total_hits);
             self.store.watch_demand(&rules.rules().stable_key(no), hits)
-        });
-        weight.get()
+        })
     }
 
     /// The charge of a step in this node's memory.
     fn charge_of(&self, operation: Operation, step: &RedisStep<'_>) -> u64 {
-        match operation {
+        let weight = step.weight(self.store.nodes());
+        let charge = match operation {
             Operation::Hit | Operation::Peek | Operation::Reset => {
-                cap_charge(step, self.store.would_charge(&step.script, step.weight))
+                self.store.would_charge(&step.script, weight)
             }
-            Operation::Refund => cap_charge(step, step.weight.whole(step.script.cost)),
-        }
+            Operation::Refund => weight.whole(step.script.cost),
+        };
+        cap_charge(step, charge)
     }
 
     /// Carries the rounding of a charge over to the next hit of the identity. Only after a charge:
     /// otherwise just the hits that are rounded down would pass a limit in constant use.
     fn carry_over(&self, step: &RedisStep<'_>, charged: u64, now: Timestamp) {
-        let due = cap_charge(step, self.store.charge(&step.script, step.weight));
+        let weight = step.weight(self.store.nodes());
+        let due = cap_charge(step, self.store.charge(&step.script, weight));
         // Another request may have been charged meanwhile.
         match due.checked_sub(charged) {
             Some(0) => {}

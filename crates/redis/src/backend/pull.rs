@@ -114,7 +114,8 @@ impl RedisBackend {
     ) {
         let capacities = step.rule.limits.iter().filter_map(|limit| limit.at(now).capacity());
         let Some(capacity) = capacities.min() else { return };
-        let counted = remote.weight.whole(self.eventual.own_count(step, ticks)).min(capacity);
+        let weight = remote.weight(self.store.nodes());
+        let counted = weight.whole(self.eventual.own_count(step, ticks)).min(capacity);
         let left = remote.counter.apply(Op::Peek { cost: 0 }, now).remaining.unwrap_or(0);
         let used = capacity.saturating_sub(u64::try_from(left).unwrap_or(0));
         if counted > used {

@@ -21,6 +21,7 @@ use sluicegate_rules::rule::Consistency;
 use super::RedisBackend;
 use super::local::LocalStep;
 use crate::script::{ScriptPart, ScriptRule};
+use crate::store::RuleWeight;
 use crate::{CallError, Weight};
 
 /// A step of a request.
@@ -30,8 +31,8 @@ pub(super) struct RedisStep<'a> {
     bound: BoundStep<'a>,
     /// The same as the script takes it.
     pub(super) script: ScriptPart,
-    /// The weight of a hit in this node's memory.
-    pub(super) weight: Weight,
+    /// The weight of its rule; none for an override.
+    rule_weight: Option<&'a RuleWeight>,
     /// Whether its rule is in shadow mode.
     pub(super) is_shadow: bool,
 }
@@ -44,6 +45,14 @@ pub(super) struct OverrideRules {
 
 /// Maximum number of cached rules; all are dropped when it is reached.
 const OVERRIDE_RULES_MAX: usize = 1_024;
+
+impl RedisStep<'_> {
+    /// The weight of a hit in this node's memory.
+    pub(super) fn weight(&self, nodes: u64) -> Weight {
+        let Some(weight) = self.rule_weight else { return Weight::even(nodes) };
+        weight.get().for_limit(self.script.capacity(), self.script.cost, nodes)
+    }
+}
 
 impl<'a> Deref for RedisStep<'a> {
     type Target = BoundStep<'a>;
@@ -87,21 +96,18 @@ impl RedisBackend {
     /// A step as the store decides it.
     pub(super) fn step<'a>(
         &self,
-        rules: &Snapshot<'_>,
+        rules: &'a Snapshot<'_>,
         bound: BoundStep<'a>,
         now: Timestamp,
     ) -> RedisStep<'a> {
         let script = self.script_part(&bound, now);
-        let nodes = self.store.nodes();
-        let (weight, is_shadow) = match bound.mode.limits {
-            ChargedLimits::Override(_) => (Weight::even(nodes), false),
+        let (rule_weight, is_shadow) = match bound.mode.limits {
+            ChargedLimits::Override(_) => (None, false),
             ChargedLimits::Rule(no) => {
-                let weight = self.weight_of(rules, no);
-                let weight = weight.for_limit(script.capacity(), script.cost, nodes);
-                (weight, rules.rules().rule(no).mode == Mode::Shadow)
+                (Some(self.rule_weight(rules, no)), rules.rules().rule(no).mode == Mode::Shadow)
             }
         };
-        RedisStep { bound, script, weight, is_shadow }
+        RedisStep { bound, script, rule_weight, is_shadow }
     }
 
     /// A step as the script takes it.
