@@ -14,7 +14,7 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::server::{Connection, Health, ServerState};
+use super::server::{Connection, ServerHealth, ServerState};
 use super::stats::count;
 use crate::CallError;
 
@@ -182,7 +182,7 @@ async fn wait_in_flight(
     deadline: Instant,
 ) -> Result<SemaphorePermit<'_>, CallError> {
     let mut health = server.health.subscribe();
-    if *health.borrow() == Health::Down {
+    if *health.borrow() == ServerHealth::Down {
         return Err(CallError::Down);
     }
     let _waiting = WaitPermit::acquire(&server.waiting, server.settings.options.waiting)?;
@@ -191,10 +191,10 @@ async fn wait_in_flight(
             let now = *health.borrow_and_update();
             // Neither fails: semaphore and channel outlive the callers.
             tokio::select! {
-                permit = server.in_flight.acquire(), if now == Health::Up => {
+                permit = server.in_flight.acquire(), if now == ServerHealth::Up => {
                     return permit.map_err(|_| CallError::Down);
                 }
-                Ok(()) = health.changed(), if now != Health::Down => {}
+                Ok(()) = health.changed(), if now != ServerHealth::Down => {}
                 else => return Err(CallError::Down),
             }
         }

@@ -40,7 +40,7 @@ pub(super) struct ServerState {
     pub(super) replies: AtomicU64,
     /// No connection attempt has ended yet.
     is_connecting: AtomicBool,
-    pub(super) health: watch::Sender<Health>,
+    pub(super) health: watch::Sender<ServerHealth>,
     pub(super) breaker_opened: Notify,
     last_error: Mutex<Option<Box<str>>>,
 }
@@ -72,7 +72,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Health {
+pub(super) enum ServerHealth {
     Connecting,
     Up,
     Down,
@@ -96,7 +96,7 @@ impl Server {
             breaker: CircuitBreaker::default(),
             replies: AtomicU64::new(0),
             is_connecting: AtomicBool::new(true),
-            health: watch::Sender::new(Health::Connecting),
+            health: watch::Sender::new(ServerHealth::Connecting),
             breaker_opened: Notify::new(),
             last_error: Mutex::new(None),
         });
@@ -120,7 +120,7 @@ impl Drop for Server {
 
 impl ServerState {
     pub(super) fn is_up(&self) -> bool {
-        *self.health.borrow() == Health::Up
+        *self.health.borrow() == ServerHealth::Up
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = Arc<Connection>> {
@@ -190,11 +190,11 @@ impl ServerState {
     pub(super) fn update_health(&self) {
         self.health.send_if_modified(|health| {
             let now = if !self.breaker.is_open() && self.connections().next().is_some() {
-                Health::Up
+                ServerHealth::Up
             } else if self.is_connecting.load(Relaxed) {
-                Health::Connecting
+                ServerHealth::Connecting
             } else {
-                Health::Down
+                ServerHealth::Down
             };
             std::mem::replace(health, now) != now
         });

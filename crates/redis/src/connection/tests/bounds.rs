@@ -15,7 +15,7 @@ fn narrow(timeout: Duration) -> LinkOptions {
 async fn above_the_bound_a_caller_hears_at_once() {
     let server = Single::start();
     let link = open(server.url(), narrow(AMPLE));
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     server.pause();
     let call = increment("visits");
     let mut calls: Vec<_> = (0..8).map(|_| Box::pin(link.call(&call))).collect();
@@ -43,7 +43,7 @@ async fn above_the_bound_a_caller_hears_at_once() {
 async fn who_waited_in_vain_was_not_sent() {
     let server = Single::start();
     let link = open(server.url(), narrow(Duration::from_millis(50)));
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     let others = link.inner.topology.servers();
     let places = others[0].state.in_flight.acquire_many(2).await.unwrap();
     let call = increment("visits");
@@ -58,7 +58,7 @@ async fn who_waited_in_vain_was_not_sent() {
 async fn who_leaves_gives_his_place_back() {
     let server = Single::start();
     let link = open(server.url(), narrow(AMPLE));
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     server.pause();
     let call = increment("visits");
     for _ in 0..2 {

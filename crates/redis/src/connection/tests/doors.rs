@@ -30,14 +30,14 @@ async fn tls_asks_for_the_right_authority_and_the_right_name() {
     let other = Single::with(Options { tls: Some(Tls::Server), ..Options::default() });
     let theirs = Some(other.tls_files().ca.clone());
     let link = open(server.url(), with(TlsOptions { ca: theirs, ..TlsOptions::default() }));
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     let last = link.stats().servers[0].last_error.clone().unwrap();
     assert!(last.contains("certificate"), "{last}");
 
     // Those that the system trusts, if it has any, did not sign it either.
     match Link::open(Address::parse(server.url()).unwrap(), ample()) {
         Ok(link) => {
-            until(&link, Health::Down).await;
+            until(&link, ServerHealth::Down).await;
             let last = link.stats().servers[0].last_error.clone().unwrap();
             assert!(last.contains("certificate"), "{last}");
         }
@@ -47,7 +47,7 @@ async fn tls_asks_for_the_right_authority_and_the_right_name() {
     // Another name for the same machine, that is not in the certificate.
     let alias = format!("rediss://[::ffff:127.0.0.1]:{}", server.port());
     let link = open(&alias, with(TlsOptions { ca: ca.clone(), ..TlsOptions::default() }));
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     let last = link.stats().servers[0].last_error.clone().unwrap();
     assert!(last.contains("not valid for name"), "{last}");
     let any_name = TlsOptions { ca, skip_hostname_verification: true, ..TlsOptions::default() };
@@ -67,7 +67,7 @@ async fn tls_shows_a_certificate_of_its_own() {
     };
     let without = TlsOptions { client_cert: None, client_key: None, ..tls.clone() };
     let link = open(server.url(), LinkOptions { tls: without, ..ample() });
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     let link = open(server.url(), LinkOptions { tls, ..ample() });
     assert_eq!(count(&link, "visits").await, Ok(1));
 }
@@ -94,7 +94,7 @@ async fn a_wrong_password_is_told_and_never_shown() {
     let url = format!("redis://127.0.0.1:{}", server.port());
     let options = LinkOptions { password: Some(Secret::new("hunter2")), ..ample() };
     let link = open(&url, options);
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     let last = link.stats().servers[0].last_error.clone().unwrap();
     assert!(last.contains("WRONGPASS"), "{last}");
     assert!(!format!("{link:?} {last}").contains("hunter2"));
@@ -160,11 +160,11 @@ async fn a_password_that_changes_at_the_server_first_is_picked_up() {
     let password_file = Some(file.0.clone());
     let options = LinkOptions { password_file, connections: 1, ..ample() };
     let link = open(&url, options);
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     server.cli(&["CONFIG", "SET", "requirepass", "second"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     file.write("second");
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert_eq!(count(&link, "visits").await, Ok(1));
 }

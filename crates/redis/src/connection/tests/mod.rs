@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::server::Health;
+use super::server::ServerHealth;
 use super::{Address, Link, LinkOptions};
 use crate::CallError;
 use crate::call::{Call, Script};
@@ -47,7 +47,7 @@ async fn count(link: &Link, key: &str) -> Result<i64, CallError> {
 }
 
 /// Waits until all servers that are known are up, or until one is down.
-async fn until(link: &Link, wanted: Health) {
+async fn until(link: &Link, wanted: ServerHealth) {
     for server in link.inner.topology.servers() {
         let mut condition = server.state.health.subscribe();
         let wait = condition.wait_for(|condition| *condition == wanted);

@@ -35,7 +35,7 @@ async fn a_lost_primary_is_followed(lose: impl Fn(&Single), find: impl Fn(&Singl
     load.answered(100).await;
     let books = load.stop().await;
     servers.await_calm();
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     // On a busy machine Sentinels may also declare the new primary dead and return to the old one;
     // the link follows.
     if link.epoch() == 1 {

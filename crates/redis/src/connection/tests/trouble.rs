@@ -17,11 +17,11 @@ async fn a_server_that_is_not_there_at_the_start_is_found_when_it_comes() {
     let server = Single::start();
     server.kill();
     let link = open(server.url(), ample());
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
     assert!(!link.is_up() && link.stats().servers[0].last_error.is_some());
     server.restart();
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert_eq!(count(&link, "visits").await, Ok(1));
     assert_eq!(link.epoch(), 0, "nobody was there before");
 }
@@ -55,7 +55,7 @@ async fn a_server_whose_reply_has_no_end_is_disconnected() {
         drop(listener);
         serve_endless_line(socket)
     });
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     let error = count(&link, "visits").await.unwrap_err();
     assert!(!matches!(error, CallError::TimedOut), "{error:?}");
     // Socket buffers add to this.
@@ -70,7 +70,7 @@ async fn a_server_that_was_killed_and_started_is_another_epoch() {
     let load = Load::start(&link, &["visits".to_owned()], 8);
     load.answered(100).await;
     server.kill();
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     assert_eq!(link.epoch(), 0);
     server.restart();
     until_epoch(&link, 1).await;
@@ -93,13 +93,13 @@ async fn a_server_that_hangs_costs_few_callers_a_time_out_and_recovers_by_itself
         ..LinkOptions::default()
     };
     let link = open(server.url(), options);
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     server.pause();
     let load = Load::start(&link, &["visits".to_owned()], 32);
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     assert_eq!(count(&link, "visits").await, Err(CallError::Down));
     server.resume();
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     load.answered(100).await;
     let books = load.stop().await;
     // The calls in flight; a few more may have been admitted between two health checks.
@@ -121,7 +121,7 @@ async fn a_connection_that_carries_nothing_is_replaced() {
         ..LinkOptions::default()
     };
     let link = open(&slow.url(), options);
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     slow.black_hole(true);
     while link.is_up() {
         let error = count(&link, "visits").await.unwrap_err();
@@ -140,7 +140,7 @@ async fn a_connection_that_carries_nothing_is_replaced() {
         tokio::time::timeout(AMPLE, gone).await.expect("the connection is closed");
     }
     slow.black_hole(false);
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert!(count(&link, "visits").await.is_ok());
     assert!(link.stats().reconnects >= 1);
     assert!(connections.iter().all(|one| one.in_flight.load(Relaxed) == 0));
@@ -173,7 +173,7 @@ async fn who_may_not_say_who_he_is_counts_as_another_after_he_was_gone() {
     assert_eq!(count(&link, "visits").await, Ok(1));
     assert_eq!(link.epoch(), 0);
     server.kill();
-    until(&link, Health::Down).await;
+    until(&link, ServerHealth::Down).await;
     server.restart();
     server.cli(&["ACL", "SETUSER", "default", "-info", "-role"]);
     until_epoch(&link, 1).await;
@@ -185,7 +185,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
     let slow = Slow::before(server.port());
     let timeout = Duration::from_millis(50);
     let link = open(&slow.url(), LinkOptions { timeout, connections: 1, ..ample() });
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert!(count(&link, "visits").await.is_ok());
     slow.delay(4 * timeout);
     let mut timed_out = 0;
@@ -198,7 +198,7 @@ async fn a_slow_server_is_left_alone_and_its_connections_are_kept() {
     // A server that answers no call within the timeout receives no further ones.
     assert!(timed_out >= 1, "{timed_out}");
     slow.delay(Duration::ZERO);
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert!(count(&link, "visits").await.unwrap() > timed_out, "all of them happened");
     assert_eq!(link.stats().reconnects, 0);
 }
@@ -227,6 +227,6 @@ async fn a_server_that_can_do_nothing_for_now_is_down_and_its_words_are_kept() {
         });
         server.cli(&["SCRIPT", "KILL"]);
     });
-    until(&link, Health::Up).await;
+    until(&link, ServerHealth::Up).await;
     assert!(count(&link, "visits").await.is_ok());
 }
