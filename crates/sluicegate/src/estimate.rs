@@ -14,7 +14,7 @@
 //! compares the estimate with real allocations. It excludes the allocator's overhead and the 48 KB
 //! of an empty limiter.
 
-use sluicegate_core::algorithm::concurrency::{Lease, SlotsState};
+use sluicegate_core::algorithm::concurrency::{SlotLease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{EnforcedLimit, Mode};
@@ -138,5 +138,5 @@ fn ring(log: &SlidingLog, hits: u64) -> u64 {
 fn leases(held: u64) -> u64 {
     // It doubles, from four on.
     let room = held.checked_next_power_of_two().unwrap_or(held).max(4);
-    room.saturating_mul(size_of::<Lease>() as u64)
+    room.saturating_mul(size_of::<SlotLease>() as u64)
 }

@@ -2,7 +2,7 @@
 
 use super::Account;
 use crate::arithmetic::{EXACT_MAX, clamp_amount};
-use crate::lease::{Grant, LeaseDemand, LeaseReply, Leases, NodeLease, TTL_MAX, WEIGHT_MAX};
+use crate::lease::{Grant, LeaseDemand, LeaseReply, NodeLease, NodeLeases, TTL_MAX, WEIGHT_MAX};
 use crate::limit::{Limit, State};
 use crate::mode::EnforcedLimit;
 use crate::time::{NOW_MAX, Timestamp};
@@ -10,13 +10,13 @@ use crate::time::{NOW_MAX, Timestamp};
 impl Account {
     /// The leases of this identity.
     #[must_use]
-    pub const fn leases(&self) -> &Leases {
+    pub const fn leases(&self) -> &NodeLeases {
         &self.leases
     }
 
     /// The same account with these leases.
     #[must_use]
-    pub fn with_leases(self, leases: Leases) -> Self {
+    pub fn with_leases(self, leases: NodeLeases) -> Self {
         Self { leases, ..self }
     }
 

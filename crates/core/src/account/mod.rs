@@ -28,7 +28,7 @@ use transaction::Transaction;
 
 use crate::algorithm::concurrency::Holder;
 use crate::change::CarryOver;
-use crate::lease::Leases;
+use crate::lease::NodeLeases;
 use crate::limit::{Limit, State};
 use crate::mode::EnforcedLimit;
 use crate::op::{Op, Refusal};
@@ -60,7 +60,7 @@ use crate::verdict::{Decision, Verdict};
 pub struct Account {
     states: Vec<StepState>,
     holds: Holds,
-    leases: Leases,
+    leases: NodeLeases,
 }
 
 /// The time of an operation and the load at that time.

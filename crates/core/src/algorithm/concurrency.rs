@@ -39,14 +39,14 @@ pub struct Holder(pub u64);
 /// The slots in use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlotsState {
-    leases: Vec<Lease>,
+    leases: Vec<SlotLease>,
     /// The latest time at which a slot was taken or renewed.
     seen: Timestamp,
 }
 
 /// The slots held under one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
+pub struct SlotLease {
     /// Its holder.
     pub holder: Holder,
     /// Number of slots.
@@ -97,7 +97,7 @@ impl Concurrency {
         let until = state.seen.after(self.lease().min(ttl));
         match state.leases.iter_mut().find(|lease| lease.holder == holder) {
             Some(lease) => lease.until = lease.until.max(until),
-            None => state.leases.push(Lease { holder, slots, until }),
+            None => state.leases.push(SlotLease { holder, slots, until }),
         }
     }
 }
@@ -192,7 +192,7 @@ impl Algorithm for Concurrency {
 
 impl SlotsState {
     /// Leases of distinct holders, and when the last of them was taken or renewed.
-    pub(crate) const fn new(leases: Vec<Lease>, seen: Timestamp) -> Self {
+    pub(crate) const fn new(leases: Vec<SlotLease>, seen: Timestamp) -> Self {
         Self { leases, seen }
     }
 
@@ -203,7 +203,7 @@ impl SlotsState {
 
     /// The leases that had not expired when the state was last advanced.
     #[must_use]
-    pub fn leases(&self) -> &[Lease] {
+    pub fn leases(&self) -> &[SlotLease] {
         &self.leases
     }
 
@@ -245,7 +245,7 @@ impl SlotsState {
                 own.slots = own.slots.saturating_add(missing);
                 own.until = own.until.max(until);
             }
-            None => self.leases.push(Lease { holder: NOBODY, slots: missing, until }),
+            None => self.leases.push(SlotLease { holder: NOBODY, slots: missing, until }),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{
     Encode, amount, byte, decode_list, encode_list, encode_variant, read_varint, write_varint,
 };
-use crate::algorithm::concurrency::{Holder, Lease, SLOTS_MAX, SlotsState};
+use crate::algorithm::concurrency::{Holder, SLOTS_MAX, SlotLease, SlotsState};
 use crate::algorithm::gcra::GcraState;
 use crate::algorithm::periodic::PeriodicState;
 use crate::algorithm::sliding_log::{Entries, LogState};
@@ -157,13 +157,13 @@ impl Encode for SlotsState {
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let seen = Timestamp::decode(bytes)?;
-        let leases: Vec<Lease> = decode_list(bytes, SLOTS_MAX)?;
+        let leases: Vec<SlotLease> = decode_list(bytes, SLOTS_MAX)?;
         all_distinct(leases.iter().map(|lease| lease.holder))?;
         Some(Self::new(leases, seen))
     }
 }
 
-impl Encode for Lease {
+impl Encode for SlotLease {
     fn encode(&self, out: &mut Vec<u8>) {
         write_varint(out, self.holder.0);
         write_varint(out, self.slots);

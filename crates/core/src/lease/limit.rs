@@ -1,6 +1,6 @@
 //! The effect of leases on one limit.
 
-use super::Leases;
+use super::NodeLeases;
 use crate::algorithm::Algorithm;
 use crate::algorithm::gcra::{self, Gcra, GcraState};
 use crate::algorithm::periodic::PeriodicVariant;
@@ -44,7 +44,7 @@ impl Limit {
     }
 
     /// Keeps at least the leased quota in use, and what expired leases may have used.
-    pub(crate) fn enforce_leases(&self, state: &mut State, leases: &Leases, now: Timestamp) {
+    pub(crate) fn enforce_leases(&self, state: &mut State, leases: &NodeLeases, now: Timestamp) {
         match (self.kernel(), state) {
             (Kernel::Gcra(gcra), State::Gcra(state)) if gcra.variant == gcra::Variant::Bucket => {
                 let leased = gcra.leased_tat(leases, now);
@@ -71,7 +71,7 @@ impl Limit {
     }
 
     /// When leases have no effect any more, if all are used as late as possible.
-    pub(crate) fn leased_until(&self, leases: &Leases) -> Timestamp {
+    pub(crate) fn leased_until(&self, leases: &NodeLeases) -> Timestamp {
         match self.kernel() {
             Kernel::Gcra(gcra) => gcra.leased_tat(leases, Timestamp::MAX).ceil(),
             _ => leases.nodes().last().map(|lease| lease.until).unwrap_or_default(),
@@ -120,7 +120,7 @@ impl Limit {
 impl Gcra {
     /// The TAT due to leases: at each expiry so far, and now, as much is in use as was held until
     /// then.
-    fn leased_tat(&self, leases: &Leases, now: Timestamp) -> ExactTime {
+    fn leased_tat(&self, leases: &NodeLeases, now: Timestamp) -> ExactTime {
         let marks = leases.ends().filter(|(_, held)| *held > 0).map(|(until, held)| {
             self.rate.later(ExactTime::at(until.min(now)), self.rate.time_of(held))
         });

@@ -52,17 +52,17 @@ pub struct NodeLease {
 /// The leases of all nodes, by expiry.
 ///
 /// ```
-/// use sluicegate_core::lease::{NodeLease, Leases};
+/// use sluicegate_core::lease::{NodeLease, NodeLeases};
 /// use sluicegate_core::time::Timestamp;
 ///
 /// let until = |s: u64| Timestamp::from_micros(s * 1_000_000);
 /// let lease = |node, amount, s| NodeLease { node, serial: 1, amount, weight: 1, until: until(s) };
-/// let leases = Leases::new([lease(7, 20, 9), lease(8, 5, 3)]).unwrap();
+/// let leases = NodeLeases::new([lease(7, 20, 9), lease(8, 5, 3)]).unwrap();
 /// assert_eq!([2, 3, 9].map(|s| leases.outstanding(until(s))), [25, 20, 0]);
-/// assert_eq!(Leases::new([lease(7, 20, 9), lease(7, 5, 3)]), None, "one lease per node");
+/// assert_eq!(NodeLeases::new([lease(7, 20, 9), lease(7, 5, 3)]), None, "one lease per node");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Leases(Vec<NodeLease>);
+pub struct NodeLeases(Vec<NodeLease>);
 
 /// One lease call of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +107,9 @@ pub struct Grant {
     pub remaining: u64,
 }
 
-// === impl Leases ===
+// === impl NodeLeases ===
 
-impl Leases {
+impl NodeLeases {
     /// `None` if there are too many leases, or two of one node.
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = NodeLease>) -> Option<Self> {

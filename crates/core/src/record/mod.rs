@@ -40,7 +40,7 @@ use std::fmt::Write;
 
 use crate::account::Account;
 use crate::arithmetic::EXACT_MAX;
-use crate::lease::{Grant, LeaseDemand, LeaseReply, Leases, NodeLease};
+use crate::lease::{Grant, LeaseDemand, LeaseReply, NodeLease, NodeLeases};
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::time::Timestamp;
@@ -211,7 +211,7 @@ fn number(text: &str) -> Option<u64> {
 // === leases: `#node:serial:amount:weight:until,…` ===
 
 /// Appends the leases, if there are any.
-fn write_leases(leases: &Leases, out: &mut String) {
+fn write_leases(leases: &NodeLeases, out: &mut String) {
     for (index, lease) in leases.nodes().iter().enumerate() {
         let NodeLease { node, serial, amount, weight, until } = lease;
         let [serial, amount, weight] = [serial, amount, weight].map(|n| *n.min(&EXACT_MAX));
@@ -222,9 +222,9 @@ fn write_leases(leases: &Leases, out: &mut String) {
 }
 
 /// Parses the text after the `#`.
-fn read_leases(text: &str) -> Option<Leases> {
+fn read_leases(text: &str) -> Option<NodeLeases> {
     let nodes: Option<Vec<NodeLease>> = text.split(',').map(node_lease).collect();
-    Leases::new(nodes?)
+    NodeLeases::new(nodes?)
 }
 
 fn node_lease(text: &str) -> Option<NodeLease> {

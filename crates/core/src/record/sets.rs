@@ -1,7 +1,7 @@
 //! The sorted sets of a record.
 
 use super::number;
-use crate::algorithm::concurrency::{Holder, Lease, SlotsState};
+use crate::algorithm::concurrency::{Holder, SlotLease, SlotsState};
 use crate::algorithm::sliding_log::{Entries, Entry};
 use crate::time::Timestamp;
 
@@ -20,7 +20,7 @@ pub enum SetContents {
     /// The entries of a log, oldest first.
     Log(Vec<Entry>),
     /// The leases of a concurrency limit.
-    Slots(Vec<Lease>),
+    Slots(Vec<SlotLease>),
     /// All members of either kind.
     Whole(Vec<Member>),
 }
@@ -64,13 +64,13 @@ impl Member {
         Some(Entry { at: Timestamp::from_micros(self.score), weight: number(weight)?, denied })
     }
 
-    fn lease(&self) -> Option<Lease> {
+    fn lease(&self) -> Option<SlotLease> {
         let (holder, slots) = self.name.split_once('*').unwrap_or((&self.name, "1"));
         let holder = Holder(u64::from_str_radix(holder, 16).ok()?);
-        Some(Lease { holder, slots: number(slots)?, until: Timestamp::from_micros(self.score) })
+        Some(SlotLease { holder, slots: number(slots)?, until: Timestamp::from_micros(self.score) })
     }
 
-    fn from_lease(lease: &Lease) -> Self {
+    fn from_lease(lease: &SlotLease) -> Self {
         let name = match lease.slots {
             1 => format!("{:016x}", lease.holder.0),
             slots => format!("{:016x}*{slots}", lease.holder.0),

@@ -43,7 +43,7 @@ use crate::{
 };
 use eventual::Eventual;
 pub use leasing::LeaseInfo;
-use leasing::Leases;
+use leasing::QuotaLeases;
 pub(crate) use levels::LevelCounters;
 pub use levels::RuleLevel;
 use levels::rule_state;
@@ -59,7 +59,7 @@ pub struct RedisBackend {
     store: Store,
     clock: TimeSource,
     override_rules: OverrideRules,
-    leases: Leases,
+    leases: QuotaLeases,
     eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
     envoy: Option<EnvoyCounters>,
@@ -85,7 +85,7 @@ impl RedisBackend {
     /// Counters in a store. `clock` is that of the engine. Must be called within a Tokio runtime.
     #[must_use]
     pub fn new(store: Store, clock: &TimeSource) -> Self {
-        let leases = Leases::start(clock, &store);
+        let leases = QuotaLeases::start(clock, &store);
         let eventual = Eventual::start(&store, clock);
         let (override_rules, clock) = (OverrideRules::default(), clock.clone());
         Self { store, clock, override_rules, leases, eventual, envoy: None }

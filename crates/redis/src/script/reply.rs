@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Value;
 use sluicegate_core::account::{Account, Moment, Part, apply_to_each};
-use sluicegate_core::algorithm::concurrency::{Holder, Lease};
+use sluicegate_core::algorithm::concurrency::{Holder, SlotLease};
 use sluicegate_core::algorithm::sliding_log::Entry;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::op::Op;
@@ -160,7 +160,7 @@ impl ReplyReader {
         for holder in holders {
             let (until, slots) = (self.moment()?, self.number()?);
             if slots > 0 {
-                leases.push(Lease { holder, slots, until });
+                leases.push(SlotLease { holder, slots, until });
             }
         }
         Ok(SetContents::Slots(leases))

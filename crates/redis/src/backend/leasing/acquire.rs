@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use sluicegate_core::account::{Account, Moment};
-use sluicegate_core::lease::Leases;
+use sluicegate_core::lease::NodeLeases;
 use sluicegate_core::mode::EnforcedLimit;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
@@ -238,7 +238,7 @@ fn view(
         answer.map_or(UNCOUNTED, |answer| answer.verdict)
     };
     // The amounts that other nodes hold are charged already and are not released.
-    let mut account = account.clone().with_leases(Leases::default());
+    let mut account = account.clone().with_leases(NodeLeases::default());
     let spent = peek(&mut account).reset_after;
     // Every algorithm that can be leased supports refunds.
     let _ = account.apply(steps, Op::Refund { cost: held }, Moment::at(now));

@@ -45,7 +45,7 @@ const DENIAL_REUSE_MAX: Span = Span::from_millis(100);
 
 /// State of one lease.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct QuotaLease {
     unspent: u64,
     /// Spent by requests that may still be undone; counts as held.
     pending: u64,
@@ -127,9 +127,9 @@ struct Denial {
     until: Timestamp,
 }
 
-// === impl Lease ===
+// === impl QuotaLease ===
 
-impl Lease {
+impl QuotaLease {
     /// An empty lease with an estimate of the demand per second.
     pub(super) fn new(per_second: u64, ticks: Timestamp) -> Self {
         let verdict = sluicegate::backend::UNCOUNTED;

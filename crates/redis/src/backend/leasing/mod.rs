@@ -35,7 +35,7 @@ use super::local::{BuildPrehashed, Local, LocalStep};
 use crate::Store;
 use crate::script::{LeaseRequest, ScriptRule};
 use count_min_sketch::CountMinSketch;
-use lease::{Lease, LeaseCall, LeaseDecision, Serials};
+use lease::{LeaseCall, LeaseDecision, QuotaLease, Serials};
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
@@ -54,7 +54,7 @@ const LEASED: Promise = Promise { level: Level::Leased, over: 0 };
 
 /// The leases of this node. Clones share state.
 #[derive(Clone)]
-pub(super) struct Leases {
+pub(super) struct QuotaLeases {
     inner: Arc<Inner>,
 }
 
@@ -100,7 +100,7 @@ struct LeasedIdentity {
     rule: Arc<Rule>,
     is_hot: bool,
     denial_gap: Span,
-    lease: Lease,
+    lease: QuotaLease,
     counters: Arc<LevelCounters>,
     /// Local decisions not yet added to the counters.
     local: u64,
@@ -114,9 +114,9 @@ struct QueuedCall {
     request: LeaseRequest,
 }
 
-// === impl Leases ===
+// === impl QuotaLeases ===
 
-impl Leases {
+impl QuotaLeases {
     /// Starts the background tasks. Must be called within a Tokio runtime.
     pub(super) fn start(clock: &TimeSource, store: &Store) -> Self {
         let (queue, calls) = mpsc::unbounded_channel();
@@ -228,10 +228,10 @@ impl Leases {
     }
 }
 
-impl fmt::Debug for Leases {
+impl fmt::Debug for QuotaLeases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leased_count = self.inner.leased_count.load(Ordering::Relaxed);
-        f.debug_struct("Leases").field("leased_count", &leased_count).finish_non_exhaustive()
+        f.debug_struct("QuotaLeases").field("leased_count", &leased_count).finish_non_exhaustive()
     }
 }
 
@@ -364,7 +364,7 @@ impl LeasedIdentity {
             rule: step.rule.clone(),
             is_hot: is_hot(step),
             denial_gap,
-            lease: Lease::new(count, ticks),
+            lease: QuotaLease::new(count, ticks),
             counters: step.counters.clone(),
             local: 0,
             counted: 0,

@@ -1,7 +1,7 @@
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::lease::{Grant, Lease, LeaseCall, LeaseDecision, LimitView, Serials, TTL};
+use super::lease::{Grant, LeaseCall, LeaseDecision, LimitView, QuotaLease, Serials, TTL};
 use sluicegate::backend::UNCOUNTED;
 
 const MS: u64 = 1_000;
@@ -15,8 +15,8 @@ fn granted(granted: u64) -> Grant {
 }
 
 /// A lease that was call for at a rate, with so much bought at 0 ms.
-fn holding(unspent: u64, per_second: u64, serials: &Serials) -> Lease {
-    let mut lease = Lease::new(per_second, at(0));
+fn holding(unspent: u64, per_second: u64, serials: &Serials) -> QuotaLease {
+    let mut lease = QuotaLease::new(per_second, at(0));
     let call = lease.acquire(serials, at(0)).expect("nothing is held");
     assert_eq!(lease.complete_call(call.serial), Some(call));
     lease.apply_grant(call, granted(unspent), at(0), at(0));
@@ -64,7 +64,7 @@ fn what_may_yet_not_happen_counts_as_held() {
 #[test]
 fn nothing_is_spent_when_the_store_may_think_it_has_run_out() {
     let serials = Serials::default();
-    let mut lease = Lease::new(0, at(0));
+    let mut lease = QuotaLease::new(0, at(0));
     let call = lease.acquire(&serials, at(0)).unwrap();
     lease.complete_call(call.serial);
     // Sent at 0, received at 300: the store may have read its clock as early as 0.
@@ -89,7 +89,7 @@ fn nothing_is_spent_when_the_store_may_think_it_has_run_out() {
 #[test]
 fn an_answer_that_comes_too_late_brings_nothing() {
     let serials = Serials::default();
-    let mut lease = Lease::new(0, at(0));
+    let mut lease = QuotaLease::new(0, at(0));
     let call = lease.acquire(&serials, at(0)).unwrap();
     lease.complete_call(call.serial);
     lease.apply_grant(call, granted(5), at(0), at(2_500));
@@ -115,7 +115,7 @@ fn what_was_held_before_its_cell_ran_out_is_gone() {
 #[test]
 fn as_much_is_bought_as_lasts_half_a_second_but_a_newcomer_begins_small() {
     let serials = Serials::default();
-    let mut lease = Lease::new(10_000, at(0));
+    let mut lease = QuotaLease::new(10_000, at(0));
     let mut wanted = Vec::new();
     let mut now = 0;
     while wanted.len() < 6 {
@@ -151,7 +151,7 @@ fn one_call_at_a_time_and_an_old_answer_is_not_taken_for_it() {
 #[test]
 fn a_call_that_failed_is_made_again_later_and_later() {
     let serials = Serials::default();
-    let mut lease = Lease::new(100, at(0));
+    let mut lease = QuotaLease::new(100, at(0));
     let mut now = 0;
     let mut attempts = Vec::new();
     while attempts.len() < 7 {
@@ -168,7 +168,7 @@ fn a_call_that_failed_is_made_again_later_and_later() {
 #[test]
 fn a_call_without_a_reply_is_retried_and_what_it_bought_is_claimed() {
     let serials = Serials::default();
-    let mut lease = Lease::new(100, at(0));
+    let mut lease = QuotaLease::new(100, at(0));
     let call = lease.acquire(&serials, at(0)).unwrap();
     lease.mark_unconfirmed(call.serial, at(100));
     assert_eq!(lease.acquire(&serials, at(110)), None);
@@ -193,7 +193,7 @@ fn what_could_not_be_given_back_is_still_held() {
 #[test]
 fn where_there_is_little_to_be_had_it_is_not_asked_for_all_the_time() {
     let serials = Serials::default();
-    let mut lease = Lease::new(1_000, at(0));
+    let mut lease = QuotaLease::new(1_000, at(0));
     let call = lease.acquire(&serials, at(0)).unwrap();
     lease.complete_call(call.serial);
     lease.apply_grant(call, granted(0), at(0), at(0));
@@ -237,7 +237,7 @@ fn who_holds_far_too_much_gives_some_of_it_back() {
 fn what_is_about_to_run_out_is_renewed_unless_its_window_ends() {
     let serials = Serials::default();
     let renewed = |ends_with_window: bool| {
-        let mut lease = Lease::new(100, at(0));
+        let mut lease = QuotaLease::new(100, at(0));
         let call = lease.acquire(&serials, at(0)).unwrap();
         lease.complete_call(call.serial);
         lease.apply_grant(call, Grant { ends_with_window, ..granted(20) }, at(0), at(0));
