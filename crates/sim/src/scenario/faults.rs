@@ -74,6 +74,12 @@ impl FaultPlan {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
     }
 
+    /// Whether a node stops or crashes.
+    #[must_use]
+    pub fn stops_nodes(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stop(_) | Fault::Crash(_)))
+    }
+
     /// Whether a node reloads its rules.
     #[must_use]
     pub fn reloads(&self) -> bool {

@@ -37,6 +37,9 @@ pub struct Scenario {
 const TAIL_MS: u64 = 1_000;
 /// Time after which all late and duplicated calls have arrived, in milliseconds.
 const LAST_WORD_MS: u64 = 1_500;
+/// Time after which a stopped node has dropped out of the membership, in milliseconds: until then
+/// the others may decide from their local shares.
+const MEMBERSHIP_MS: u64 = 5_000;
 
 impl Scenario {
     /// Generates the scenario of a seed.
@@ -91,7 +94,8 @@ impl Scenario {
 
 fn well_ms(rules: &[RulePlan], trouble: &FaultPlan) -> u64 {
     let forgiven = rules.iter().map(RulePlan::forgives_ms).max().unwrap_or(0);
-    trouble.over_ms + LAST_WORD_MS + forgiven
+    let membership = if trouble.stops_nodes() { MEMBERSHIP_MS } else { 0 };
+    trouble.over_ms + membership + LAST_WORD_MS + forgiven
 }
 
 fn clock(rng: &mut SimRng) -> (i64, i64) {
