@@ -1,5 +1,6 @@
 //! An engine's status as Envoy's protocol expresses it: a number and a unit.
 
+use sluicegate::http::reset_after;
 use sluicegate::rules::limit::LimitConfig;
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::Limits;
@@ -82,25 +83,12 @@ fn current_limit<'a>(
     let unit = Unit::ALL.into_iter().find(|unit| Some(unit.span()) == period);
     let unit = unit.map_or(0, Unit::number);
     let current = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
-    let alone = limits.len() == 1;
-    let whole = period.filter(|_| !alone).and_then(|period| {
+    let window = period.filter(|_| limits.len() > 1).and_then(|period| {
         let capacity = u128::from(resolved.capacity()?);
         let micros = (u128::from(period.as_micros()) * capacity).div_ceil(u128::from(count).max(1));
         u64::try_from(micros).ok().map(Span::from_micros)
     });
-    Some((current, reset_after(verdict, whole)))
-}
-
-/// The reset time of a verdict is the longest of its plan, which may be another limit's, so it is
-/// bounded by the time in which the deciding limit refills. `sluicegate::http` does the same.
-fn reset_after(verdict: &Verdict, whole: Option<Span>) -> Span {
-    let in_debt = verdict.remaining.is_some_and(|left| left < 0);
-    match whole {
-        Some(whole) if !in_debt => {
-            verdict.reset_after.min(whole).max(verdict.retry_after().unwrap_or_default())
-        }
-        _ => verdict.reset_after,
-    }
+    Some((current, reset_after(verdict, window)))
 }
 
 /// Quota of a limit, and the period in which it refills, if any.

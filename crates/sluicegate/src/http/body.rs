@@ -95,7 +95,7 @@ impl VerdictResponse<'_> {
 
     /// Each member ends with a comma; there is at least one.
     fn write_context(&self, out: &mut Vec<u8>) {
-        if let Some(wait) = self.retry_after() {
+        if let Some(wait) = self.verdict.retry_after() {
             let renewal_ms = self.now.after(wait).as_micros().div_ceil(1_000);
             write_number(out, br#""renewal":"#, renewal_ms);
         }

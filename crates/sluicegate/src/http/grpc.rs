@@ -108,7 +108,7 @@ impl VerdictResponse<'_> {
     }
 
     fn pushback_ms(&self) -> i64 {
-        match self.retry_after() {
+        match self.verdict.retry_after() {
             Some(wait) if wait <= PUSHBACK_MAX => {
                 i64::try_from(millis_to_go(wait)).unwrap_or(PUSHBACK_NEVER)
             }

@@ -4,6 +4,7 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
+use sluicegate_core::verdict::Verdict;
 
 use super::{Reset, Style, VerdictResponse, seconds_to_go, seconds_to_wait};
 use crate::Policy;
@@ -48,7 +49,8 @@ impl VerdictResponse<'_> {
         let policy = self.decider()?;
         let limit = policy.quota?;
         let remaining = u64::try_from(self.verdict.remaining?.max(0)).unwrap_or_default();
-        let reset_after = (limit > 0).then(|| self.reset_after(policy));
+        let window = policy.window.filter(|_| self.policies.len() > 1);
+        let reset_after = (limit > 0).then(|| reset_after(self.verdict, window));
         Some(Figures { limit, remaining, reset_after })
     }
 
@@ -68,7 +70,7 @@ impl VerdictResponse<'_> {
                 self.write_field(RATE_LIMIT_POLICY, list, headers);
             }
         }
-        if let Some(wait) = self.retry_after() {
+        if let Some(wait) = self.verdict.retry_after() {
             let seconds = number_header(seconds_to_wait(wait));
             if style.x_headers {
                 put(headers, X_RETRY_AFTER, seconds.clone());
@@ -77,18 +79,6 @@ impl VerdictResponse<'_> {
         }
         if style.x_headers && self.verdict.soft && !self.is_denied() {
             put(headers, X_WARNING, HeaderValue::from_static(WARNING));
-        }
-    }
-
-    /// Time until the deciding limit is full, as far as the verdict contains it.
-    fn reset_after(&self, policy: &Policy) -> Span {
-        let longest_of_all = self.verdict.reset_after;
-        let in_debt = self.verdict.remaining.is_some_and(|remaining| remaining < 0);
-        match policy.window {
-            Some(window) if self.policies.len() > 1 && !in_debt => {
-                longest_of_all.min(window).max(self.retry_after().unwrap_or_default())
-            }
-            _ => longest_of_all,
         }
     }
 
@@ -115,7 +105,7 @@ impl VerdictResponse<'_> {
     }
 
     fn service_limit(&self, policy: &Policy, figures: &Figures) -> String {
-        let window = match self.retry_after() {
+        let window = match self.verdict.retry_after() {
             Some(wait) => Some(seconds_to_wait(wait)),
             None => figures.reset_after.map(seconds_to_go).filter(|seconds| *seconds > 0),
         };
@@ -134,6 +124,31 @@ impl VerdictResponse<'_> {
             // Full only with tens of thousands of headers, where these do not matter.
             let _ = headers.try_append(name, value);
         }
+    }
+}
+
+/// Time until the deciding limit is full. A verdict has the longest reset of its plan, which may be
+/// another limit's: with several limits, `window` bounds it by the refill time of the deciding one,
+/// unless that limit is in debt.
+///
+/// ```
+/// use sluicegate::Span;
+/// use sluicegate::http::reset_after;
+/// use sluicegate_core::verdict::judge;
+///
+/// let mut verdict = judge(&[]);
+/// verdict.reset_after = Span::from_secs(3_600);
+/// assert_eq!(reset_after(&verdict, Some(Span::from_secs(60))), Span::from_secs(60));
+/// assert_eq!(reset_after(&verdict, None), Span::from_secs(3_600));
+/// ```
+#[must_use]
+pub fn reset_after(verdict: &Verdict, window: Option<Span>) -> Span {
+    let in_debt = verdict.remaining.is_some_and(|remaining| remaining < 0);
+    match window.filter(|_| !in_debt) {
+        Some(window) => {
+            verdict.reset_after.min(window).max(verdict.retry_after().unwrap_or_default())
+        }
+        None => verdict.reset_after,
     }
 }
 

@@ -61,10 +61,10 @@ mod headers;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_core::verdict::Verdict;
 
 pub use self::grpc::is_grpc;
-pub use self::headers::Figures;
+pub use self::headers::{Figures, reset_after};
 use crate::Policy;
 
 /// A verdict, rendered for the client. The [module](self) has the table.
@@ -220,14 +220,6 @@ impl<'a> VerdictResponse<'a> {
 
     fn is_denied(&self) -> bool {
         !self.verdict.outcome.is_allowed()
-    }
-
-    /// The wait of a denied client; `None` if waiting does not help or is not needed.
-    fn retry_after(&self) -> Option<Span> {
-        match self.verdict.outcome {
-            Outcome::Deny { retry_after } => Some(retry_after),
-            Outcome::Allow { .. } | Outcome::Never { .. } => None,
-        }
     }
 
     /// The limit that decided, unless it is a shadow limit, which clients never see.
