@@ -31,10 +31,8 @@ const NUMBER_MAX: u64 = 1 << 20;
 /// | `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT`, `OTEL_EXPORTER_OTLP_TIMEOUT` | `10000`, in milliseconds |
 /// | `OTEL_BSP_SCHEDULE_DELAY` | `5000`, in milliseconds |
 /// | `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` | `2048`, `512` |
+/// | `OTEL_EXPORTER_OTLP_TRACES_COMPRESSION`, `OTEL_EXPORTER_OTLP_COMPRESSION` | `none`; or `gzip` |
 /// | `OTEL_RESOURCE_ATTRIBUTES` | none; `key=value,key=value` |
-///
-/// `opentelemetry-otlp` itself reads `OTEL_EXPORTER_OTLP_TRACES_COMPRESSION` and
-/// `OTEL_EXPORTER_OTLP_COMPRESSION`: none, or `gzip`.
 pub(super) fn read(read: &mut Reader<'_>) -> Option<Options> {
     let own = read.text("SLUICEGATE_TRACES").is_some();
     if !(own || read.is_true("TRACING_ENABLED")) {
@@ -47,6 +45,7 @@ pub(super) fn read(read: &mut Reader<'_>) -> Option<Options> {
         endpoint: endpoint(read, own),
         headers: one_of(read, "HEADERS", headers).unwrap_or_default(),
         certificate: one_of(read, "CERTIFICATE", |read, name| read.path(name)),
+        gzip: one_of(read, "COMPRESSION", gzip).unwrap_or(defaults.gzip),
         resource: resource(read),
         sampling_rate: sampling_rate(read).unwrap_or(1.0),
         queue_max: count(read, "OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(defaults.queue_max),
@@ -73,6 +72,11 @@ fn count(read: &mut Reader<'_>, name: &str) -> Option<usize> {
 
 fn millis(read: &mut Reader<'_>, name: &str) -> Option<Duration> {
     read.number(name, 1, NUMBER_MAX).map(Duration::from_millis)
+}
+
+/// `opentelemetry-otlp` would ignore a compression that it was built without.
+fn gzip(read: &mut Reader<'_>, name: &str) -> Option<bool> {
+    read.choice(name, &[("none", false), ("gzip", true)])
 }
 
 fn sampling_rate(read: &mut Reader<'_>) -> Option<f64> {
@@ -230,6 +234,7 @@ mod tests {
                 "NaN",
                 "must be a number from 0 to 1, such as `0.1`, got `NaN`",
             ),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "must be one of `none`, `gzip`, got `zstd`"),
             ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "must be a whole number from 1 to 1048576, got `0`"),
             (
                 "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -245,6 +250,39 @@ mod tests {
             let error = of(&[(name, value)]).unwrap_err();
             assert_eq!(error, format!("{name}: {why}"));
         }
+    }
+
+    #[test]
+    fn blank_variables_are_unset() {
+        let names = [
+            "TRACING_EXPORTER_PROTOCOL",
+            "TRACING_SAMPLING_RATE",
+            "TRACING_SERVICE_NAMESPACE",
+            "OTEL_BSP_MAX_QUEUE_SIZE",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE",
+            "OTEL_EXPORTER_OTLP_COMPRESSION",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_TIMEOUT",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "OTEL_RESOURCE_ATTRIBUTES",
+        ];
+        let options = of(&names.map(|name| (name, " \t"))).unwrap().unwrap();
+        let defaults = Options::default();
+        assert_eq!((options.endpoint, options.certificate), (None, None));
+        assert_eq!((options.timeout, options.queue_max), (defaults.timeout, defaults.queue_max));
+        assert_eq!((options.gzip, options.resource.len()), (false, 2));
+        assert!(of(&[("TRACING_ENABLED", " ")]).unwrap().is_none());
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
+        let blank = of(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", " "), base]).unwrap().unwrap();
+        assert_eq!(blank.endpoint.unwrap(), "http://c/v1/traces");
+    }
+
+    #[test]
+    fn compression_of_traces_has_precedence() {
+        let all = ("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP");
+        assert!(of(&[all]).unwrap().unwrap().gzip);
+        let none = of(&[("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"), all]);
+        assert!(!none.unwrap().unwrap().gzip);
     }
 
     #[test]

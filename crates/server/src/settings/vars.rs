@@ -62,18 +62,21 @@ impl Vars {
         self.all.insert(name.to_owned(), Var { text: text.into(), flag: Some(flag) });
     }
 
-    /// The value; `None` if it is empty.
+    /// The value; `None` if it is empty, or blank in a variable of OpenTelemetry.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.all.get(name).map(|var| var.text.as_str()).filter(|text| !text.is_empty())
+        let text = self.all.get(name)?.text.as_str();
+        let is_telemetry = name.starts_with("OTEL_") || name.starts_with("TRACING_");
+        let value = if is_telemetry { text.trim() } else { text };
+        (!value.is_empty()).then_some(text)
     }
 
     /// Names with a value.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().filter(|(_, var)| !var.text.is_empty()).map(|(name, _)| name.as_str())
+        self.all.keys().map(String::as_str).filter(|name| self.get(name).is_some())
     }
 
-    fn source<'a>(&self, name: &'a str) -> &'a str {
+    fn source<'n>(&self, name: &'n str) -> &'n str {
         self.all.get(name).and_then(|var| var.flag).unwrap_or(name)
     }
 }

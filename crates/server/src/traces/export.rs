@@ -18,7 +18,8 @@ use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    RetryPolicy, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    Compression, RetryPolicy, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig,
+    WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -178,7 +179,7 @@ fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterEr
     let headers: HashMap<String, String> = headers
         .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
         .collect();
-    let exporter = OtlpExporter::builder()
+    let mut exporter = OtlpExporter::builder()
         .with_http()
         .with_http_client(client)
         .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
@@ -186,6 +187,9 @@ fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterEr
         .with_headers(headers)
         .with_timeout(options.timeout)
         .with_retry_policy(RetryPolicy::disabled());
+    if options.gzip {
+        exporter = exporter.with_compression(Compression::Gzip);
+    }
     exporter.build().map_err(ExporterError::new)
 }
 
@@ -197,6 +201,9 @@ fn over_grpc(options: &Options) -> Result<OtlpExporter, ExporterError> {
         .with_metadata(MetadataMap::from_headers(options.headers.clone()))
         .with_timeout(options.timeout)
         .with_retry_policy(RetryPolicy::disabled());
+    if options.gzip {
+        exporter = exporter.with_compression(Compression::Gzip);
+    }
     if endpoint.scheme() == Some(&Scheme::HTTPS) {
         let tls = ClientTlsConfig::new();
         exporter = exporter.with_tls_config(match read_certificate(options)? {

@@ -47,6 +47,8 @@ pub struct Options {
     pub headers: HeaderMap,
     /// PEM file with the certificates to trust for `https`; by default those of the system.
     pub certificate: Option<PathBuf>,
+    /// Whether requests are compressed.
+    pub gzip: bool,
     /// Resource attributes: `service.name` and others.
     pub resource: Vec<(String, String)>,
     /// Share of the traces begun here that is sampled, from 0 to 1. The caller decides for its own.
@@ -123,7 +125,7 @@ pub struct Span {
 /// Must be called within a Tokio runtime.
 ///
 /// # Errors
-/// If the trusted certificates cannot be read, or the endpoint or compression is not supported.
+/// If the trusted certificates cannot be read, or the endpoint is not supported.
 pub fn start(options: Options) -> Result<(Tracer, Exporter), ExporterError> {
     let (queue, spans) = mpsc::channel(options.queue_max.max(1));
     let counts = Arc::<Counts>::default();
@@ -146,6 +148,7 @@ impl Default for Options {
             endpoint: None,
             headers: HeaderMap::new(),
             certificate: None,
+            gzip: false,
             resource: vec![("service.name".to_owned(), "RateLimit".to_owned())],
             sampling_rate: 1.0,
             queue_max: 2_048,
