@@ -37,7 +37,10 @@ fn unused(vars: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn who(server: &RedisServer) -> (Option<&str>, Option<&str>) {
-    (server.username.as_deref(), server.password.as_ref().map(|secret| secret.reveal()))
+    (
+        server.options.username.as_deref(),
+        server.options.password.as_ref().map(|secret| secret.reveal()),
+    )
 }
 
 #[test]
@@ -53,12 +56,14 @@ fn without_a_word_it_is_memory() {
 #[test]
 fn ours_is_one_text() {
     let store = redis(&[("SLUICEGATE_STORE", "redis://me:se%40cret@h:1/2")]);
-    assert_eq!(store.server.address, "redis://h:1/2");
+    assert_eq!(store.server.address.to_string(), "redis://h:1/2");
     assert_eq!(store.server.source, "SLUICEGATE_STORE");
     assert_eq!(who(&store.server), (Some("me"), Some("se@cret")));
-    assert_eq!((store.timeout, store.wait_replicas), (Duration::from_millis(100), 0));
-    assert_eq!((store.namespace.as_str(), store.server.connections), ("sg", 2));
-    assert_eq!((store.compat, store.per_second, store.server.tls), (None, None, None));
+    let options = &store.server.options;
+    assert_eq!((options.timeout, options.wait_replicas), (Duration::from_millis(100), None));
+    assert_eq!((store.namespace.as_str(), options.connections), ("sg", 2));
+    assert!(!store.server.address.is_tls());
+    assert_eq!((store.compat, store.per_second), (None, None));
 
     let all = redis(&[
         ("SLUICEGATE_STORE", "rediss-cluster://me@a:1,b:2"),
@@ -71,14 +76,17 @@ fn ours_is_one_text() {
         ("SLUICEGATE_STORE_KEY", "key.pem"),
         ("SLUICEGATE_STORE_WAIT_REPLICAS", "1"),
     ]);
-    assert_eq!(all.server.address, "rediss-cluster://a:1,b:2");
+    assert_eq!(all.server.address.to_string(), "rediss-cluster://a:1,b:2");
     assert_eq!(who(&all.server), (Some("me"), None));
-    assert_eq!(all.server.password_file, Some(PathBuf::from("/run/secrets/redis")));
-    let tls = all.server.tls.expect("it is rediss");
-    assert_eq!(tls.ca, Some(PathBuf::from("ca.pem")));
-    assert_eq!(tls.identity, Some(("cert.pem".into(), "key.pem".into())));
-    assert_eq!((all.timeout, all.wait_replicas), (Duration::from_millis(5), 1));
-    assert_eq!((all.namespace.as_str(), all.server.connections), ("prod:sg", 4));
+    assert!(all.server.address.is_tls());
+    let options = all.server.options;
+    assert_eq!(options.password_file, Some(PathBuf::from("/run/secrets/redis")));
+    assert_eq!(options.tls.ca, Some(PathBuf::from("ca.pem")));
+    assert_eq!(options.tls.client_cert, Some(PathBuf::from("cert.pem")));
+    assert_eq!(options.tls.client_key, Some(PathBuf::from("key.pem")));
+    assert_eq!(options.timeout, Duration::from_millis(5));
+    assert_eq!(options.wait_replicas, Some((1, options.timeout / 4)));
+    assert_eq!((all.namespace.as_str(), options.connections), ("prod:sg", 4));
 }
 
 #[test]
@@ -87,9 +95,9 @@ fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     assert_eq!(redis(&[theirs]).server.source, "REDIS_URL");
     let ours = ("SLUICEGATE_STORE", "redis://ours:2");
     let both = redis(&[theirs, ours, ("REDIS_AUTH", "pass"), ("REDIS_POOL_SIZE", "7")]);
-    assert_eq!(both.server.address, "redis://ours:2");
+    assert_eq!(both.server.address.to_string(), "redis://ours:2");
     // What ours does not say, theirs does.
-    assert_eq!((who(&both.server), both.server.connections), ((None, Some("pass")), 7));
+    assert_eq!((who(&both.server), both.server.options.connections), ((None, Some("pass")), 7));
     let own = [ours, ("REDIS_AUTH", "theirs"), ("SLUICEGATE_STORE_PASSWORD", "ours")];
     assert_eq!(who(&redis(&own).server), (None, Some("ours")));
     let inside = [("SLUICEGATE_STORE", "redis://:inside@h"), ("REDIS_AUTH", "u:theirs")];
@@ -102,7 +110,8 @@ fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     assert!(warnings[0].starts_with("REDIS_URL is set and has no effect"), "{warnings:?}");
     vars.set_flag("--store", "SLUICEGATE_STORE", "flag:3");
     let told = Settings::read(&vars).expect_err("it has no scheme").to_string();
-    assert!(told.starts_with("--store: must be `memory`, or begin with"), "{told}");
+    assert!(told.starts_with("--store: must begin with `redis://`"), "{told}");
+    assert!(told.ends_with("got `flag:3`; or write `memory`"), "{told}");
 }
 
 #[test]
@@ -128,8 +137,8 @@ fn their_addresses_mean_what_they_mean_there() {
     for (url, more, address) in table {
         let vars: Vec<_> = [("REDIS_URL", *url)].into_iter().chain(more.iter().copied()).collect();
         let server = redis(&vars).server;
-        assert_eq!(server.address, *address, "{vars:?}");
-        assert_eq!(server.tls.is_some(), address.starts_with("rediss"), "{vars:?}");
+        assert_eq!(server.address.to_string(), *address, "{vars:?}");
+        assert_eq!(server.address.is_tls(), address.starts_with("rediss"), "{vars:?}");
     }
     let url = ("REDIS_URL", "redis://in:side@h");
     assert_eq!(who(&redis(&[url]).server), (Some("in"), Some("side")));
@@ -140,7 +149,7 @@ fn their_addresses_mean_what_they_mean_there() {
     assert_eq!(who(&redis(&both).server), (Some("u"), Some("p")));
     let sentinels =
         redis(&[("REDIS_URL", "m,a:1"), sentinel, ("REDIS_SENTINEL_AUTH", "s:t")]).server;
-    assert_eq!(sentinels.sentinel_username.as_deref(), Some("s"));
+    assert_eq!(sentinels.options.sentinel_username.as_deref(), Some("s"));
     assert_eq!(who(&sentinels), (None, None));
 }
 
@@ -148,7 +157,7 @@ fn their_addresses_mean_what_they_mean_there() {
 fn keys_of_envoyproxy_ratelimit_with_all_that_belongs_to_them() {
     let compat = [("REDIS_URL", "h:1"), ("SLUICEGATE_COMPAT", "envoy")];
     let keys = redis(&compat).compat.expect("it is on");
-    assert_eq!((keys.prefix.as_str(), keys.jitter_max_s), ("", 300));
+    assert_eq!((&*keys.prefix, keys.jitter_max_s), ("", 300));
     assert!(!keys.stop_increment_when_over && keys.local_cache_bytes == 0);
 
     let all = [
@@ -172,16 +181,19 @@ fn keys_of_envoyproxy_ratelimit_with_all_that_belongs_to_them() {
     ];
     let store = redis(&all);
     let keys = store.compat.expect("it is on");
-    assert_eq!((keys.prefix.as_str(), keys.jitter_max_s), ("prod_", 0));
+    assert_eq!((&*keys.prefix, keys.jitter_max_s), ("prod_", 0));
     assert!(keys.stop_increment_when_over && keys.local_cache_bytes == 1_000_000);
-    assert!(store.health_needs_connection && store.server.tls.is_none());
+    assert!(store.health_needs_connection && !store.server.address.is_tls());
     let second = store.per_second.expect("there is one");
-    assert_eq!(second.address, "rediss-sentinel://a:1/m");
+    assert_eq!(second.address.to_string(), "rediss-sentinel://a:1/m");
     assert_eq!(who(&second), (Some("u"), Some("p")));
-    assert_eq!(second.sentinel_password.as_ref().map(|secret| secret.reveal()), Some("q"));
-    assert_eq!((second.connect_timeout, second.connections), (Duration::from_secs(2), 3));
+    assert_eq!(second.options.sentinel_password.as_ref().map(|secret| secret.reveal()), Some("q"));
+    assert_eq!(
+        (second.options.connect_timeout, second.options.connections),
+        (Duration::from_secs(2), 3)
+    );
     // Both pools have the same files.
-    assert_eq!(second.tls.expect("it asks for it").ca, Some(PathBuf::from("ca.pem")));
+    assert_eq!(second.options.tls.ca, Some(PathBuf::from("ca.pem")));
 }
 
 #[test]

@@ -25,7 +25,7 @@ const PASSWORD_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// let options = LinkOptions { timeout: Duration::from_millis(50), ..LinkOptions::default() };
 /// assert_eq!(options.connections, 2);
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkOptions {
     /// Timeout of a call, including queueing and redirects.
     pub timeout: Duration,
@@ -59,7 +59,7 @@ pub struct LinkOptions {
 }
 
 /// TLS options. Files are in PEM format and read on every connect.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// CA certificates that replace those of the system.
     pub ca: Option<PathBuf>,
@@ -220,7 +220,9 @@ impl Secret {
         Self(text.into())
     }
 
-    pub(super) fn reveal(&self) -> &str {
+    /// The password.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use sluicegate::Engine;
-use sluicegate_redis::{
-    Address, EnvoyKeys, Link, LinkOptions, RedisBackend, Secret, Store, StoreOptions, TlsOptions,
-};
+use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 
 use super::{StartError, failed_to};
 use crate::health::Health;
@@ -20,45 +18,18 @@ pub(super) fn with_redis(
     engine: Engine,
     settings: &RedisSettings,
 ) -> Result<Engine<RedisBackend>, StartError> {
-    let link = link(&settings.server, settings)?;
+    let link = link(&settings.server)?;
     let options = StoreOptions { namespace: settings.namespace.clone(), ..StoreOptions::default() };
     let backend = RedisBackend::new(Store::new(link, options), engine.clock());
     let Some(envoy) = &settings.compat else { return Ok(engine.with_backend(backend)) };
-    let per_second = settings.per_second.as_ref().map(|server| self::link(server, settings));
-    let keys = EnvoyKeys {
-        prefix: envoy.prefix.as_str().into(),
-        jitter_max_s: envoy.jitter_max_s,
-        stop_increment_when_over: envoy.stop_increment_when_over,
-        local_cache_bytes: envoy.local_cache_bytes,
-    };
-    Ok(engine.with_backend(backend.with_envoy_keys(keys, per_second.transpose()?)))
+    let per_second = settings.per_second.as_ref().map(self::link).transpose()?;
+    Ok(engine.with_backend(backend.with_envoy_keys(envoy.clone(), per_second)))
 }
 
-fn link(server: &RedisServer, settings: &RedisSettings) -> Result<Link, StartError> {
-    let step = format!("store counters in `{}` ({})", server.address, server.source);
-    let address = Address::parse(&server.address).map_err(|error| failed_to(&step, error))?;
-    let wait_replicas = settings.wait_replicas;
-    let options = LinkOptions {
-        timeout: settings.timeout,
-        connect_timeout: server.connect_timeout,
-        connections: server.connections,
-        username: server.username.as_deref().map(Box::from),
-        password: server.password.as_ref().map(|secret| Secret::new(secret.reveal())),
-        password_file: server.password_file.clone(),
-        sentinel_username: server.sentinel_username.as_deref().map(Box::from),
-        sentinel_password: server.sentinel_password.as_ref().map(|one| Secret::new(one.reveal())),
-        tls: server.tls.as_ref().map_or_else(TlsOptions::default, |tls| TlsOptions {
-            ca: tls.ca.clone(),
-            client_cert: tls.identity.as_ref().map(|(cert, _)| cert.clone()),
-            client_key: tls.identity.as_ref().map(|(_, key)| key.clone()),
-            skip_hostname_verification: tls.skip_hostname_verification,
-        }),
-        // The wait blocks other calls of its connection: if it were longer, a missing replica
-        // would make all of them time out.
-        wait_replicas: (wait_replicas > 0).then_some((wait_replicas, settings.timeout / 4)),
-        ..LinkOptions::default()
-    };
-    Link::open(address, options).map_err(|error| failed_to(&step, error))
+fn link(server: &RedisServer) -> Result<Link, StartError> {
+    let RedisServer { address, source, options } = server;
+    Link::open(address.clone(), options.clone())
+        .map_err(|error| failed_to(&format!("store counters in `{address}` ({source})"), error))
 }
 
 /// Last error of the connection.

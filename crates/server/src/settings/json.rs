@@ -104,8 +104,8 @@ fn store(store: &Store) -> Value {
     json!({
         "server": server(&redis.server),
         "per_second": redis.per_second.as_ref().map(server),
-        "timeout_s": redis.timeout.as_secs_f64(),
-        "wait_replicas": redis.wait_replicas,
+        "timeout_s": redis.server.options.timeout.as_secs_f64(),
+        "wait_replicas": redis.server.options.wait_replicas.map_or(0, |(replicas, _)| replicas),
         "namespace": redis.namespace,
         "health_needs_connection": redis.health_needs_connection,
         "compat": redis.compat.as_ref().map(|keys| json!({
@@ -119,21 +119,22 @@ fn store(store: &Store) -> Value {
 }
 
 fn server(server: &RedisServer) -> Value {
+    let RedisServer { address, source, options } = server;
     json!({
-        "address": server.address,
-        "told_by": server.source,
-        "username": server.username,
-        "password": server.password.as_ref().map(|_| "hidden"),
-        "password_file": server.password_file,
-        "sentinel_username": server.sentinel_username,
-        "sentinel_password": server.sentinel_password.as_ref().map(|_| "hidden"),
-        "tls": server.tls.as_ref().map(|tls| json!({
-            "ca": tls.ca,
-            "cert": tls.identity.as_ref().map(|(cert, _)| cert),
-            "key": tls.identity.as_ref().map(|(_, key)| key),
-            "skip_hostname_verification": tls.skip_hostname_verification,
+        "address": address.to_string(),
+        "told_by": source,
+        "username": options.username,
+        "password": options.password.as_ref().map(|_| "hidden"),
+        "password_file": options.password_file,
+        "sentinel_username": options.sentinel_username,
+        "sentinel_password": options.sentinel_password.as_ref().map(|_| "hidden"),
+        "tls": address.is_tls().then(|| json!({
+            "ca": options.tls.ca,
+            "cert": options.tls.client_cert,
+            "key": options.tls.client_key,
+            "skip_hostname_verification": options.tls.skip_hostname_verification,
         })),
-        "connect_timeout_s": server.connect_timeout.as_secs_f64(),
-        "connections": server.connections,
+        "connect_timeout_s": options.connect_timeout.as_secs_f64(),
+        "connections": options.connections,
     })
 }

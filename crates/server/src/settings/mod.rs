@@ -22,7 +22,7 @@ use crate::memory::MemoryBudget;
 use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
-pub use store::{EnvoyKeys, RedisServer, RedisSettings, RedisTls, Secret, Store};
+pub use store::{RedisServer, RedisSettings, Store};
 use vars::Reader;
 pub use vars::Vars;
 

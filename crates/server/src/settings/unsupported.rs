@@ -126,7 +126,7 @@ const STORE: &[StoreCondition] = &[
         names: &[of("REDIS_PERSECOND_*", &[], "REDIS_PERSECOND is not `true`")],
     },
     StoreCondition {
-        applies: |store| !servers(store).any(|server| server.tls.is_some()),
+        applies: |store| !servers(store).any(|server| server.address.is_tls()),
         names: &[
             of("REDIS_TLS", NO, PLAIN),
             of("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO, PLAIN),
@@ -137,7 +137,7 @@ const STORE: &[StoreCondition] = &[
         ],
     },
     StoreCondition {
-        applies: |store| !servers(store).any(|server| server.address.contains("-sentinel:")),
+        applies: |store| !servers(store).any(|server| server.address.is_sentinel()),
         names: &[
             of("REDIS_SENTINEL_AUTH", &[], "the store has no Sentinel"),
             of("REDIS_PERSECOND_SENTINEL_AUTH", &[], "the store has no Sentinel"),

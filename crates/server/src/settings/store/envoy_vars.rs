@@ -2,11 +2,10 @@
 //!
 //! There the default is the socket of a proxy; here only a URL that is set selects Redis.
 
+use sluicegate_redis::{Address, LinkOptions, Secret};
+
 use super::super::vars::Reader;
-use super::url::{self, Url};
-use super::{
-    CONNECT_TIMEOUT, CONNECTIONS, CONNECTIONS_MAX, RedisServer, RedisTls, Secret, timeout,
-};
+use super::{CONNECTIONS_MAX, RedisServer, timeout};
 
 /// Variables of one of its two pools.
 struct Names {
@@ -40,8 +39,8 @@ enum RedisType {
     Cluster,
 }
 
-/// The main pool: its variable and URL.
-pub(super) fn main_url(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
+/// The main pool: its address and credentials.
+pub(super) fn main(read: &mut Reader<'_>) -> Option<RedisServer> {
     let backend = read.choice("BACKEND_TYPE", &[("redis", true), ("memcache", false)]);
     if backend == Some(false) {
         read.errors.push(
@@ -50,52 +49,48 @@ pub(super) fn main_url(read: &mut Reader<'_>) -> Option<(&'static str, Url)> {
                 .to_owned(),
         );
     }
-    MAIN.url(read).map(|url| (MAIN.url, url))
+    MAIN.server(read)
 }
 
-/// The pool for limits per second, if it is enabled. Both pools share the TLS files.
-pub(super) fn per_second(read: &mut Reader<'_>, tls: &RedisTls) -> Option<RedisServer> {
+/// The pool for limits per second, if it is enabled.
+pub(super) fn per_second(read: &mut Reader<'_>, common: &LinkOptions) -> Option<RedisServer> {
     let is_enabled = read.is_true("REDIS_PERSECOND");
     let connect_timeout = timeout(read, "REDIS_PERSECOND_TIMEOUT");
     let connections = read.number("REDIS_PERSECOND_POOL_SIZE", 1, CONNECTIONS_MAX);
     let is_set = read.text(PER_SECOND.url).is_some();
-    let url = PER_SECOND.url(read);
+    let server = PER_SECOND.server(read);
     if is_enabled && !is_set {
         read.errors.push(format!(
             "REDIS_PERSECOND: the Redis for limits per second has no URL; set {} too, such as `127.0.0.1:6380`",
             PER_SECOND.url
         ));
     }
-    let url = url.filter(|_| is_enabled)?;
+    let RedisServer { address, source, options } = server.filter(|_| is_enabled)?;
     let (sentinel_username, sentinel_password) = credentials(read, "REDIS_PERSECOND_SENTINEL_AUTH");
-    Some(RedisServer {
-        address: url.address,
-        source: PER_SECOND.url.to_owned(),
-        username: url.user,
-        password: url.password.map(Secret),
-        password_file: None,
+    let options = LinkOptions {
+        username: options.username,
+        password: options.password,
         sentinel_username,
         sentinel_password,
-        tls: url.is_tls.then(|| tls.clone()),
-        connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
-        connections: connections.unwrap_or(CONNECTIONS) as usize,
-    })
+        connect_timeout: connect_timeout.unwrap_or(common.connect_timeout),
+        connections: connections.map_or(common.connections, |number| number as usize),
+        ..common.clone()
+    };
+    Some(RedisServer { address, source, options })
 }
 
 /// `password`, or `user:password`.
-pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<String>, Option<Secret>) {
-    let nonempty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    match read.text(name).map(|text| text.split_once(':').ok_or(text)) {
-        Some(Ok((user, password))) => (nonempty(user), nonempty(password).map(Secret)),
-        Some(Err(password)) => (None, nonempty(password).map(Secret)),
-        None => (None, None),
-    }
+pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<Box<str>>, Option<Secret>) {
+    let text = read.text(name).unwrap_or_default();
+    let (user, password) = text.split_once(':').unwrap_or(("", text));
+    ((!user.is_empty()).then(|| user.into()), (!password.is_empty()).then(|| Secret::new(password)))
 }
 
 // === impl Names ===
 
 impl Names {
-    fn url(&self, read: &mut Reader<'_>) -> Option<Url> {
+    /// The address, with its credentials as the only options.
+    fn server(&self, read: &mut Reader<'_>) -> Option<RedisServer> {
         let kinds = [
             ("single", RedisType::Single),
             ("sentinel", RedisType::Sentinel),
@@ -105,21 +100,17 @@ impl Names {
         let is_file = read.choice(self.socket, &[("unix", true), ("tcp", false)]);
         let is_tls = read.is_true(self.tls);
         let text = read.text(self.url)?.trim();
-        let url =
-            self.to_own_syntax(text, kind, is_file, is_tls).and_then(|text| url::parse(&text));
-        match url {
-            Ok(mut url) => {
-                // Each part of the separate variable has precedence over the URL, as there.
-                let (user, password) = credentials(read, self.auth);
-                url.user = user.or(url.user);
-                url.password = password.map(|Secret(text)| text).or(url.password);
-                Some(url)
-            }
-            Err(error) => {
-                read.errors.push(format!("{}: {error}, got `{}`", self.url, url::masked(text)));
-                None
-            }
-        }
+        let url = self.to_own_syntax(text, kind, is_file, is_tls);
+        let url = url.map_err(|error| format!("{error}, got `{}`", Address::mask(text)));
+        let address = url.and_then(|url| Address::parse(&url).map_err(|error| error.to_string()));
+        let address =
+            address.map_err(|error| read.errors.push(format!("{}: {error}", self.url))).ok()?;
+        // Each part of the separate variable has precedence over the URL, as there.
+        let (username, password) = credentials(read, self.auth);
+        let username = username.or_else(|| address.username().map(Box::from));
+        let password = password.or_else(|| address.password().cloned());
+        let options = LinkOptions { username, password, ..LinkOptions::default() };
+        Some(RedisServer { address, source: self.url, options })
     }
 
     /// The URL in our syntax.
