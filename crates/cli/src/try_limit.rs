@@ -13,8 +13,8 @@ use sluicegate_lab::answer::{Printed, error_json};
 use sluicegate_lab::examples::{EXAMPLES, Example};
 use sluicegate_lab::line::Line;
 use sluicegate_lab::on_redis::OnRedis;
-use sluicegate_lab::picture::Recorder;
 use sluicegate_lab::script::Script;
+use sluicegate_lab::timeline::Recorder;
 use sluicegate_lab::trial::Trial;
 use sluicegate_rules::limit::LimitConfig;
 
@@ -288,7 +288,7 @@ fn draw(
     let (Some(recorder), Some(path)) = (recorder, svg) else {
         return Ok(());
     };
-    let plot = recorder.draw(trial, title);
+    let plot = recorder.draw(trial, title).map_err(anyhow::Error::msg)?;
     std::fs::write(path, plot).with_context(|| format!("cannot write `{}`", path.display()))
 }
 

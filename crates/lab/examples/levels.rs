@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Checked, Engine, Operation, rules_of};
-use sluicegate_lab::levels::{Measured, picture, read};
+use sluicegate_lab::levels::{Measured, parse, plot};
 use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -60,7 +60,7 @@ fn main() -> Done<()> {
         ["draw"] => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text)?;
-            print!("{}", picture(&read(&text)?));
+            print!("{}", plot(&parse(&text)?)?);
             Ok(())
         }
         ["measure", url] => {

@@ -7,7 +7,15 @@
 //! Input lines have tab-separated fields: level; p50 and p99 in microseconds; excess, its bound,
 //! shortfall and its bound in percent of the limit; store calls per decision.
 
-use crate::svg::{Anchor, Svg};
+use std::ops::Range;
+
+use sluicegate_plot::plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use sluicegate_plot::plotters::prelude::{
+    BindKeyPoints as _, Circle, Color as _, Cross, EmptyElement, IntoLogRange as _, PathElement,
+    Rectangle, Text,
+};
+use sluicegate_plot::plotters::style::text_anchor::{HPos, Pos, VPos};
+use sluicegate_plot::{Area, BLUE, Drawn, INK, RED, chart, stroke, style, svg, text, time_label};
 
 /// Measurements of a level.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,18 +41,18 @@ pub struct Measured {
 /// Parses measurements; lines that begin with `#` are comments.
 ///
 /// ```
-/// let read = sluicegate_lab::levels::read("# on a table\nleased\t0.5\t1.5\t0\t0\t0\t5\t0.01\n")?;
-/// assert_eq!((read[0].p99_us, read[0].short_bound), (1.5, 5.0));
+/// let levels = sluicegate_lab::levels::parse("# comment\nleased\t0.5\t1.5\t0\t0\t0\t5\t0.01\n")?;
+/// assert_eq!((levels[0].p99_us, levels[0].short_bound), (1.5, 5.0));
 /// # Ok::<(), String>(())
 /// ```
 ///
 /// # Errors
 /// The invalid line.
-pub fn read(text: &str) -> Result<Vec<Measured>, String> {
+pub fn parse(text: &str) -> Result<Vec<Measured>, String> {
     let lines = (1..).zip(text.lines());
     let rows = lines.filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
     rows.map(|(number, line)| {
-        one(line).ok_or_else(|| {
+        parse_line(line).ok_or_else(|| {
             format!(
                 "line {number}: must be a name and 7 numbers with tabs between them, got `{line}`"
             )
@@ -53,15 +61,15 @@ pub fn read(text: &str) -> Result<Vec<Measured>, String> {
     .collect()
 }
 
-fn one(line: &str) -> Option<Measured> {
-    let mut words = line.split('\t');
-    let name = words.next()?.to_owned();
-    let numbers: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+fn parse_line(line: &str) -> Option<Measured> {
+    let mut fields = line.split('\t');
+    let name = fields.next()?.to_owned();
+    let numbers: Vec<f64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
     let [p50_us, p99_us, over, over_bound, short, short_bound, calls] = *numbers else {
         return None;
     };
-    let is_sound = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
-    is_sound.then_some(Measured {
+    let is_valid = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
+    is_valid.then_some(Measured {
         name,
         p50_us,
         p99_us,
@@ -73,131 +81,125 @@ fn one(line: &str) -> Option<Measured> {
     })
 }
 
-const WIDTH: f64 = 760.0;
-const TOP: f64 = 66.0;
-const ROW: f64 = 34.0;
-/// Columns: the end of the names, and both ends of each half.
-const NAMES: f64 = 148.0;
-const TIMES: (f64, f64) = (164.0, 424.0);
-const PARTS: (f64, f64) = (468.0, 736.0);
-
-const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#333}.title{font-size:14px;font-weight:600}\
-.pale{fill:#666;font-size:11px}.grid{stroke:#e6e6e6}.limit{stroke:#333}.bound{fill:#0969da;opacity:.18}\
-.tail{stroke:#0969da;stroke-width:2}.dot{fill:#0969da}.miss{stroke:#cf222e;stroke-width:2;fill:none}";
+const ROW: u32 = 34;
+const LATENCY_WIDTH: u32 = 440;
+const NAMES: u32 = 140;
+const DOT: i32 = 5;
 
 /// Ticks of the deviation axis, in percent of the limit.
-const PERCENTS: [f64; 7] = [1.0, 5.0, 20.0, 50.0, 100.0, 200.0, 400.0];
-
-/// Column of the numbers.
-struct Scale {
-    /// Ends of the latency axis, as powers of ten of a microsecond.
-    decades: (f64, f64),
-    /// Maximum excess and shortfall, in percent.
-    up: f64,
-    down: f64,
-}
+const PERCENTS: [f64; 11] =
+    [-400.0, -100.0, -50.0, -20.0, -5.0, 0.0, 5.0, 20.0, 50.0, 100.0, 400.0];
 
 /// Draws the measurements: one row per level, latency on the left and deviation on the right.
 ///
 /// ```
-/// use sluicegate_lab::levels::{picture, read};
+/// use sluicegate_lab::levels::{parse, plot};
 ///
-/// let svg = picture(&read("strict\t150\t400\t0\t0\t0\t0\t1\n")?);
+/// let svg = plot(&parse("strict\t150\t400\t0\t0\t0\t0\t1\n")?)?;
 /// assert!(svg.contains("strict"));
 /// # Ok::<(), String>(())
 /// ```
-#[must_use]
-pub fn picture(all: &[Measured]) -> String {
-    let bottom = TOP + ROW * all.len() as f64;
-    let mut svg = Svg::new(WIDTH, bottom + 44.0);
-    let scale = Scale::of(all);
-    let title = "How long a decision takes, and what passes above and below the limit";
-    svg.text((16.0, 22.0), Anchor::Start, "title", title);
-    axes(&mut svg, &scale, bottom);
-    for (row, one) in all.iter().enumerate() {
-        mark(&mut svg, &scale, one, TOP + ROW * (row as f64 + 0.5));
-    }
-    svg.finish(title, STYLE)
+///
+/// # Errors
+/// When the plotting library fails.
+pub fn plot(levels: &[Measured]) -> Result<String, String> {
+    let height = 100 + ROW * levels.len() as u32;
+    svg("Decision latency and deviation from the limit", height, |area| {
+        let (left, right) = area.split_horizontally(LATENCY_WIDTH);
+        latency(levels, &left)?;
+        deviation(levels, &right)
+    })
 }
 
-fn axes(svg: &mut Svg, scale: &Scale, bottom: f64) {
-    let (top, below) = (TOP - 8.0, bottom + 16.0);
-    svg.text((TIMES.0, 46.0), Anchor::Start, "pale", "a decision takes: median to 99th percentile");
-    svg.text((PARTS.0, 46.0), Anchor::Start, "pale", "of the limit: passed, and might have (pale)");
-    let mut decade = scale.decades.0;
-    while decade <= scale.decades.1 {
-        let x = scale.time(10f64.powf(decade));
-        svg.line((x, top), (x, bottom), "grid");
-        svg.text((x, below), Anchor::Middle, "pale", &time(decade));
-        decade += 1.0;
+/// The median, with a line to the 99th percentile, on a logarithmic axis.
+fn latency(levels: &[Measured], area: &Area<'_>) -> Drawn {
+    let min = levels.iter().map(|level| level.p50_us).fold(1.0, f64::min).max(0.001);
+    let max = levels.iter().map(|level| level.p99_us).fold(10.0, f64::max);
+    let (min, max) = (min.log10().floor(), max.log10().ceil());
+    let decades = (min as i32..=max as i32).map(|decade| 10f64.powi(decade)).collect();
+    let (min, max) = (10f64.powf(min), 10f64.powf(max));
+    let mut chart = chart(area, NAMES).build_cartesian_2d(
+        (min..max).log_scale().with_key_points(decades),
+        0.0..levels.len().max(1) as f64,
+    )?;
+    style(&mut chart.configure_mesh())
+        .disable_y_mesh()
+        .y_labels(0)
+        .x_desc("latency: median to 99th percentile")
+        .x_label_formatter(&|us| time_label(*us))
+        .draw()?;
+    let plot = chart.plotting_area();
+    let name = text(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+    for (y, level) in rows(levels) {
+        let (median, tail) = (level.p50_us.max(min), level.p99_us.max(min));
+        plot.draw(&PathElement::new([(median, y), (tail, y)], stroke(BLUE)))?;
+        plot.draw(&Circle::new((median, y), DOT, BLUE.filled()))?;
+        let label = Text::new(level.name.clone(), (-8, 0), name.clone());
+        plot.draw(&(EmptyElement::at((min, y)) + label))?;
     }
-    for percent in PERCENTS.into_iter().flat_map(|percent| [percent, -percent]) {
-        if percent > scale.up || -percent > scale.down {
-            continue;
+    Ok(())
+}
+
+/// The excess or the shortfall, and its bound in pale, on a square-root axis.
+fn deviation(levels: &[Measured], area: &Area<'_>) -> Drawn {
+    let up = levels.iter().map(|level| level.over.max(level.over_bound)).fold(5.0, f64::max);
+    let down = levels.iter().map(|level| level.short.max(level.short_bound)).fold(5.0, f64::max);
+    let mut chart = chart(area, 0)
+        .build_cartesian_2d(SquareRootAxis(-down..up), 0.0..levels.len().max(1) as f64)?;
+    style(&mut chart.configure_mesh())
+        .disable_y_mesh()
+        .disable_y_axis()
+        .y_labels(0)
+        .x_desc("deviation from the limit: measured, bound (pale)")
+        .x_label_formatter(&|percent| match percent {
+            0.0 => "limit".to_owned(),
+            percent => format!("{percent:+}%"),
+        })
+        .draw()?;
+    let plot = chart.plotting_area();
+    plot.draw(&PathElement::new([(0.0, 0.0), (0.0, levels.len() as f64)], INK))?;
+    for (y, level) in rows(levels) {
+        let bound = [(-level.short_bound, y - 0.25), (level.over_bound, y + 0.25)];
+        plot.draw(&Rectangle::new(bound, BLUE.mix(0.18).filled()))?;
+        // The shortfall if there is one, otherwise the excess; mostly both are zero.
+        if level.short > 0.0 {
+            plot.draw(&Cross::new((-level.short, y), DOT, stroke(RED)))?;
+        } else {
+            plot.draw(&Circle::new((level.over, y), DOT, BLUE.filled()))?;
         }
-        let x = scale.part(percent);
-        svg.line((x, top), (x, bottom), "grid");
-        svg.text((x, below), Anchor::Middle, "pale", &format!("{percent:+.0}%"));
     }
-    let limit = scale.part(0.0);
-    svg.line((limit, top), (limit, bottom), "limit");
-    svg.text((limit, below + 15.0), Anchor::Middle, "pale", "limit");
+    Ok(())
 }
 
-fn mark(svg: &mut Svg, scale: &Scale, one: &Measured, y: f64) {
-    svg.text((NAMES, y + 4.0), Anchor::End, "name", &one.name);
-    let (median, late) = (scale.time(one.p50_us), scale.time(one.p99_us));
-    svg.line((median, y), (late, y), "tail");
-    svg.circle((median, y), 5.0, "dot");
-    let (from, to) = (scale.part(-one.short_bound), scale.part(one.over_bound));
-    svg.rect((from, y - 8.0), (to - from, 16.0), "bound");
-    // The shortfall if there is one, otherwise the excess; mostly both are zero.
-    if one.short > 0.0 {
-        svg.cross((scale.part(-one.short), y), 5.0, "miss");
-    } else {
-        svg.circle((scale.part(one.over), y), 5.0, "dot");
-    }
-}
+/// Percent on a square-root scale, so that small values are visible.
+struct SquareRootAxis(Range<f64>);
 
-// === impl Scale ===
+impl Ranged for SquareRootAxis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
 
-impl Scale {
-    fn of(all: &[Measured]) -> Self {
-        let least = all.iter().map(|one| one.p50_us).fold(1.0, f64::min).max(0.01);
-        let max = all.iter().map(|one| one.p99_us).fold(10.0, f64::max);
-        let up = all.iter().map(|one| one.over.max(one.over_bound)).fold(5.0, f64::max);
-        let down = all.iter().map(|one| one.short.max(one.short_bound)).fold(5.0, f64::max);
-        Self { decades: (least.log10().floor(), max.log10().ceil()), up, down }
+    fn map(&self, percent: &f64, (left, right): (i32, i32)) -> i32 {
+        let root = |percent: f64| percent.abs().sqrt().copysign(percent);
+        let (start, end) = (root(self.0.start), root(self.0.end));
+        let part = (root(*percent) - start) / (end - start);
+        left + (f64::from(right - left) * part).round() as i32
     }
 
-    fn time(&self, us: f64) -> f64 {
-        let (from, to) = self.decades;
-        let part = (us.max(0.001).log10() - from) / (to - from);
-        TIMES.0 + (TIMES.1 - TIMES.0) * part.clamp(0.0, 1.0)
+    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
+        PERCENTS
+            .into_iter()
+            .filter(|percent| (self.0.start..=self.0.end).contains(percent))
+            .collect()
     }
 
-    /// Square-root scale, so that small values are visible.
-    fn part(&self, percent: f64) -> f64 {
-        let (down, up) = (self.down.sqrt(), self.up.sqrt());
-        let part = (down + percent.abs().sqrt().copysign(percent)) / (down + up);
-        PARTS.0 + (PARTS.1 - PARTS.0) * part.clamp(0.0, 1.0)
+    fn range(&self) -> Range<f64> {
+        self.0.clone()
     }
 }
 
-/// A power of ten of a microsecond.
-fn time(decade: f64) -> String {
-    match decade as i64 {
-        ..-2 => "1 ns".to_owned(),
-        -2 => "10 ns".to_owned(),
-        -1 => "100 ns".to_owned(),
-        0 => "1 µs".to_owned(),
-        1 => "10 µs".to_owned(),
-        2 => "100 µs".to_owned(),
-        3 => "1 ms".to_owned(),
-        4 => "10 ms".to_owned(),
-        5 => "100 ms".to_owned(),
-        _ => "1 s".to_owned(),
-    }
+/// The levels from top to bottom, each with the centre of its row.
+fn rows(levels: &[Measured]) -> impl Iterator<Item = (f64, &Measured)> {
+    levels.iter().rev().enumerate().map(|(row, level)| (row as f64 + 0.5, level))
 }
 
 #[cfg(test)]
@@ -205,22 +207,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_measurement_is_told_by_its_line() {
+    fn invalid_measurements_are_reported_with_their_line() {
         for bad in ["strict\t1\t2", "strict\t1\t2\t3\t4\t5\t6\tx", "strict\t1\t2\t3\t4\t5\t6\tNaN"]
         {
-            let rows = read(&format!("# how\n\n{bad}\n")).unwrap_err();
-            assert!(rows.starts_with("line 3: must be a name and 7 numbers"), "{rows}");
+            let error = parse(&format!("# comment\n\n{bad}\n")).unwrap_err();
+            assert!(error.starts_with("line 3: must be a name and 7 numbers"), "{error}");
         }
-        assert_eq!(read("# nothing\n"), Ok(Vec::new()));
+        assert_eq!(parse("# nothing\n"), Ok(Vec::new()));
     }
 
     #[test]
-    fn what_is_more_and_what_is_slow_is_to_the_right() {
-        let scale = Scale { decades: (-1.0, 3.0), up: 20.0, down: 10.0 };
-        assert!(scale.part(-5.0) < scale.part(0.0) && scale.part(0.0) < scale.part(15.0));
-        assert!(scale.time(0.5) < scale.time(50.0) && scale.time(1e9) <= TIMES.1);
-        let all = read("a\t0.5\t1\t12\t20\t0\t0\t0\nb\t0.5\t1\t12\t20\t3\t5\t0\n").unwrap();
-        let svg = picture(&all);
-        assert_eq!((svg.matches("<circle").count(), svg.matches("<path").count()), (3, 1));
+    fn an_excess_is_a_dot_and_a_shortfall_a_cross() {
+        let circles = |text: &str| plot(&parse(text).unwrap()).unwrap().matches("<circle").count();
+        assert_eq!(circles("a\t0.5\t1\t12\t20\t0\t0\t0\n"), 2);
+        assert_eq!(circles("b\t0.5\t1\t12\t20\t3\t5\t0\n"), 1);
     }
 }

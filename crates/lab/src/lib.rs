@@ -6,8 +6,8 @@
 //! - [`script`]: operations with the answers they must get, as text. Scripts are the specification:
 //!   the same files run against every store.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
-//! - [`picture`]: an SVG of requested, admitted and remaining quota.
-//! - [`levels`]: an SVG of accuracy against latency of the consistency levels.
+//! - [`timeline`]: a plot of requests, decisions and the remaining quota.
+//! - [`levels`]: a plot of accuracy against latency of the consistency levels.
 
 pub mod answer;
 pub mod examples;
@@ -16,7 +16,6 @@ pub mod levels;
 pub mod line;
 pub mod on_memory;
 pub mod on_redis;
-pub mod picture;
 pub mod script;
-mod svg;
+pub mod timeline;
 pub mod trial;

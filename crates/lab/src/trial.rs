@@ -96,7 +96,7 @@ impl Trial {
 
     /// Remaining quota of `key` at another time, without side effects.
     #[must_use]
-    pub fn glance(&self, key: &str, at: Timestamp) -> Option<i64> {
+    pub fn remaining_at(&self, key: &str, at: Timestamp) -> Option<i64> {
         let plan = steps(&self.limits, self.mode, at).ok()?;
         let mut account = self.people.get(key).map(|p| p.account.clone()).unwrap_or_default();
         let answer = account.apply(&plan, Op::Peek { cost: 0 }, Moment::at(at)).ok()?;

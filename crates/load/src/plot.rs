@@ -1,29 +1,18 @@
 //! SVG plot of a run: latency by percentile and throughput by second.
 
-use std::error::Error;
-
-use plotters::chart::ChartBuilder;
-use plotters::coord::Shift;
-use plotters::prelude::{
-    AreaSeries, Circle, Color as _, DrawingArea, EmptyElement, IntoDrawingArea as _, IntoFont as _,
-    IntoLogRange as _, LineSeries, PathElement, RGBColor, SVGBackend, SeriesLabelPosition,
-    ShapeStyle, Text, WHITE,
+use sluicegate_plot::plotters::prelude::{
+    AreaSeries, Circle, Color as _, EmptyElement, IntoLogRange as _, LineSeries, PathElement,
+    SeriesLabelPosition, Text, WHITE,
+};
+use sluicegate_plot::{
+    AMBER, Area, BLUE, Drawn, INK, RED, chart, stroke, style, svg, text, time_label,
 };
 
 use crate::report::{Point, Report, count, time};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn Error>>;
-
-const SIZE: (u32, u32) = (760, 560);
-const UPPER: u32 = 320;
-const INK: RGBColor = RGBColor(51, 51, 51);
-const PALE: RGBColor = RGBColor(102, 102, 102);
-const GRID: RGBColor = RGBColor(230, 230, 230);
-const BLUE: RGBColor = RGBColor(9, 105, 218);
-const RED: RGBColor = RGBColor(207, 34, 46);
-const AMBER: RGBColor = RGBColor(191, 135, 0);
-const FONT: &str = "system-ui, sans-serif";
+const HEIGHT: u32 = 568;
+const LATENCY_HEIGHT: u32 = 286;
+const Y_LABELS: u32 = 72;
 
 /// Draws a run as SVG.
 ///
@@ -33,20 +22,13 @@ pub fn plot(report: &Report) -> Result<String, String> {
     if report.answered == 0 {
         return Err("there is no answer to draw".to_owned());
     }
-    let mut svg = String::new();
-    let drawn = draw(report, &mut svg);
-    drawn.map_err(|error| format!("the plot cannot be drawn: {error}"))?;
-    Ok(svg)
-}
-
-fn draw(report: &Report, svg: &mut String) -> Drawn {
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let (upper, lower) = root.split_vertically(UPPER);
-    latency(report, &upper)?;
-    rate(report, &lower)?;
-    root.present()?;
-    Ok(())
+    let per_second = count(report.per_second.round() as u64);
+    let title = format!("{} {}: {per_second} answers per second", report.target, report.address);
+    svg(&title, HEIGHT, |area| {
+        let (upper, lower) = area.split_vertically(LATENCY_HEIGHT);
+        latency(report, &upper)?;
+        rate(report, &lower)
+    })
 }
 
 /// Percentiles, each step to the right with ten times fewer requests that took longer.
@@ -63,36 +45,17 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
     let max = points.iter().map(|point| point.1).fold(0.1, f64::max);
     // Powers of ten, so that both ends have a tick.
     let (bottom, top) = (10f64.powf(least.log10().floor()), 10f64.powf(max.log10().ceil()));
-    let title = format!(
-        "{} {}: {} answers per second",
-        report.target,
-        report.address,
-        count(report.per_second.round() as u64),
-    );
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, (FONT, 19, &INK))
-        .margin_left(18)
-        .margin_right(24)
-        .margin_top(8)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(
-            (1.0..right).log_scale(),
-            (bottom..top.max(bottom * 10.0)).log_scale(),
-        )?;
+    let mut chart = chart(area, Y_LABELS).build_cartesian_2d(
+        (1.0..right).log_scale(),
+        (bottom..top.max(bottom * 10.0)).log_scale(),
+    )?;
     let from =
         if report.rate_wanted.is_some() { "from the scheduled time" } else { "from sending" };
-    chart
-        .configure_mesh()
-        .axis_style(PALE)
-        .bold_line_style(GRID)
-        .max_light_lines(0)
-        .label_style((FONT, 14, &PALE))
-        .axis_desc_style((FONT, 14, &INK))
+    style(&mut chart.configure_mesh())
         .x_desc("share of requests that took no longer")
         .y_desc(format!("latency, {from}"))
         .x_label_formatter(&|one_in| percentile(*one_in))
-        .y_label_formatter(&|us| round_time(*us))
+        .y_label_formatter(&|us| time_label(*us))
         .draw()?;
     chart.draw_series(LineSeries::new(points, stroke(BLUE)))?;
     let latency = &report.latency_us;
@@ -106,7 +69,7 @@ fn latency(report: &Report, area: &Area<'_>) -> Drawn {
         let words = format!("{name} {}", time(us));
         EmptyElement::at((one_in, us.max(0.1)))
             + Circle::new((0, 0), 4, BLUE.filled())
-            + Text::new(words, (6, 8), (FONT, 14).into_font().color(&INK))
+            + Text::new(words, (6, 8), text(&INK))
     });
     chart.draw_series(marks)?;
     Ok(())
@@ -124,21 +87,8 @@ fn rate(report: &Report, area: &Area<'_>) -> Drawn {
     let answered = of(|point| point.answered);
     let right = answered.last().map_or(1.0, |last| last.0);
     let top = answered.iter().map(|point| point.1).fold(1.0, f64::max) * 1.15;
-    let mut chart = ChartBuilder::on(area)
-        .margin_left(18)
-        .margin_right(24)
-        .margin_top(12)
-        .margin_bottom(8)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(0.0..right, 0.0..top)?;
-    chart
-        .configure_mesh()
-        .axis_style(PALE)
-        .bold_line_style(GRID)
-        .max_light_lines(0)
-        .label_style((FONT, 14, &PALE))
-        .axis_desc_style((FONT, 14, &INK))
+    let mut chart = chart(area, Y_LABELS).build_cartesian_2d(0.0..right, 0.0..top)?;
+    style(&mut chart.configure_mesh())
         .x_desc("seconds")
         .y_desc("answers per second")
         .x_labels(11)
@@ -166,29 +116,16 @@ fn rate(report: &Report, area: &Area<'_>) -> Drawn {
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
             .background_style(WHITE.mix(0.85))
-            .label_font((FONT, 14, &INK))
+            .label_font(text(&INK))
             .draw()?;
     }
     Ok(())
-}
-
-fn stroke(color: RGBColor) -> ShapeStyle {
-    color.stroke_width(2)
 }
 
 /// 1 in 100 is `99 %`.
 fn percentile(one_in: f64) -> String {
     let digits = (one_in.log10().round() as usize).saturating_sub(2);
     format!("{:.digits$} %", 100.0 * (1.0 - 1.0 / one_in))
-}
-
-/// A power of ten: without zeros behind the point.
-fn round_time(us: f64) -> String {
-    match us {
-        _ if us < 1_000.0 => format!("{} µs", (us * 10.0).round() / 10.0),
-        _ if us < 1_000_000.0 => format!("{} ms", (us / 1e3).round()),
-        _ => format!("{} s", (us / 1e6).round()),
-    }
 }
 
 /// `120k` for an axis.
@@ -207,7 +144,6 @@ mod tests {
     #[test]
     fn marks_are_short() {
         assert_eq!([1.0, 10.0, 100.0, 1_000.0].map(percentile), ["0 %", "90 %", "99 %", "99.9 %"]);
-        assert_eq!([0.1, 100.0, 1e4, 1e6].map(round_time), ["0.1 µs", "100 µs", "10 ms", "1 s"]);
         assert_eq!([0.0, 500.0, 1_500.0, 2e6].map(short), ["0", "500", "1.5k", "2M"]);
     }
 }
