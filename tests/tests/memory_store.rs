@@ -14,7 +14,7 @@ use sluicegate_config::limit::limits;
 use sluicegate_config::mode::mode;
 use sluicegate_core::time::NOW_MAX;
 use sluicegate_lab::line::Line;
-use sluicegate_lab::on_memory::OnMemory;
+use sluicegate_lab::memory::MemoryTrial;
 use sluicegate_lab::trial::Trial;
 
 const LIMITS: [&str; 35] = [
@@ -180,7 +180,7 @@ fn compare(
     let limits = limits("limits", &text).unwrap();
     let mode = mode("mode", mode_text).unwrap();
     let Ok(mut core) = Trial::new(limits.clone(), mode) else { return Ok(()) };
-    let mut memory = OnMemory::new(limits, mode).unwrap();
+    let mut memory = MemoryTrial::new(limits, mode).unwrap();
     for line in lines.into_iter().filter(|line| is_settled(line, &text)) {
         let parsed = Line::parse(&line).unwrap();
         prop_assert_eq!(memory.run(&parsed), core.run(&parsed), "{} under {}", line, text);
@@ -196,11 +196,11 @@ proptest! {
         start in a_start(),
         limits in some_limits(),
         mode in some_mode(),
-        turns in prop::collection::vec((on_or_far(), ask()), 1..60),
+        lines in prop::collection::vec((on_or_far(), ask()), 1..60),
         (changed, limit, keep) in a_change(),
     ) {
         let mut now = start as i64;
-        let lines = turns.iter().enumerate().flat_map(|(place, (step, asked))| {
+        let lines = lines.iter().enumerate().flat_map(|(place, (step, asked))| {
             now = (now + step).min(NOW_MAX.as_micros() as i64);
             let change = format!(
                 r#"{{"at_us":{now},"op":"set_limit","limit":"{limit}","keep":"{keep}"}}"#

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use sluicegate_lab::on_redis::OnRedis;
+use sluicegate_lab::redis::RedisTrial;
 use sluicegate_lab::script::Script;
 use sluicegate_testkit::redis::Single;
 use sluicegate_tests::{files, root};
@@ -17,7 +17,7 @@ fn every_script_gets_the_answers_it_expects() {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
         let script = Script::parse(&name, &std::fs::read_to_string(path).unwrap()).unwrap();
         let (limits, namespace) = (script.limits.clone(), format!("spec:{number}:"));
-        let mut redis = OnRedis::new(server.url(), &namespace, limits, script.mode).unwrap();
+        let mut redis = RedisTrial::new(server.url(), &namespace, limits, script.mode).unwrap();
         let differences = script.check_with(|line| redis.run(line));
         failures.extend(differences.into_iter().map(|d| format!("{name}, on Redis: {d}")));
     }

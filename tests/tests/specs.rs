@@ -11,7 +11,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_lab::examples::EXAMPLES;
-use sluicegate_lab::on_memory::OnMemory;
+use sluicegate_lab::memory::MemoryTrial;
 use sluicegate_lab::script::Script;
 use sluicegate_tests::{files, made_by_code, root};
 
@@ -39,10 +39,10 @@ fn every_script_gets_the_answers_it_expects() {
         let text = std::fs::read_to_string(&path).unwrap();
         match Script::parse(&name, &text) {
             Ok(script) => {
-                assert!(!script.turns.is_empty(), "{name} asks nothing");
+                assert!(!script.lines.is_empty(), "{name} asks nothing");
                 assert!(!script.title.is_empty(), "{name} does not say what it shows");
                 failures.extend(script.check().into_iter().map(|d| format!("{name}: {d}")));
-                let mut memory = OnMemory::new(script.limits.clone(), script.mode).unwrap();
+                let mut memory = MemoryTrial::new(script.limits.clone(), script.mode).unwrap();
                 let on_memory = script.check_with(|line| memory.run(line));
                 failures.extend(on_memory.into_iter().map(|d| format!("{name}, on memory: {d}")));
             }

@@ -74,76 +74,44 @@ pub(crate) struct Cell {
     pub(crate) checks: usize,
 }
 
-pub(crate) const HOT_1: Cell = Cell {
-    name: "hot/1",
-    title: "one hot key",
-    family: Family::Hot,
-    ids: 1,
-    order: Order::Random,
-    threads: 1,
-    expected: Expected::Admission,
-    checks: 2_000_000,
-};
+/// Admissions of random ids by one thread.
+const fn cell(
+    name: &'static str,
+    title: &'static str,
+    family: Family,
+    ids: usize,
+    checks: usize,
+) -> Cell {
+    let (order, expected) = (Order::Random, Expected::Admission);
+    Cell { name, title, family, ids, order, threads: 1, expected, checks }
+}
+
+pub(crate) const HOT_1: Cell = cell("hot/1", "one hot key", Family::Hot, 1, 2_000_000);
 pub(crate) const HOT_2: Cell = Cell { name: "hot/2", threads: 2, ..HOT_1 };
-
-pub(crate) const K100_1: Cell = Cell {
-    name: "100k/1",
-    title: "100 thousand ids",
-    family: Family::Thousands,
-    ids: 100_000,
-    order: Order::Random,
-    threads: 1,
-    expected: Expected::Admission,
-    checks: 1_000_000,
-};
+pub(crate) const K100_1: Cell =
+    cell("100k/1", "100 thousand ids", Family::Thousands, 100_000, 1_000_000);
 pub(crate) const K100_2: Cell = Cell { name: "100k/2", threads: 2, ..K100_1 };
-pub(crate) const DENIAL: Cell = Cell {
-    name: "denial/1",
-    title: "100 thousand ids, denied",
-    expected: Expected::Denial,
-    ..K100_1
+pub(crate) const K100_TURN: Cell = Cell {
+    order: Order::InTurn,
+    ..cell("100k-in-turn/1", "100 thousand ids, in turn", Family::Thousands, 100_000, 1_000_000)
 };
-
+pub(crate) const DENIAL: Cell = Cell {
+    expected: Expected::Denial,
+    ..cell("denial/1", "100 thousand ids, denied", Family::Thousands, 100_000, 1_000_000)
+};
 /// A family of its own, with governor again: so many rows would put a minute between first and
 /// last.
-pub(crate) const EACH: Cell = Cell {
-    name: "each/1",
-    title: "100 thousand ids, each algorithm",
-    family: Family::Each,
-    ..K100_1
-};
-
-pub(crate) const M1_1: Cell = Cell {
-    name: "1M/1",
-    title: "1 million ids",
-    family: Family::Million,
-    ids: 1_000_000,
-    ..K100_1
-};
+pub(crate) const EACH: Cell =
+    cell("each/1", "100 thousand ids, each algorithm", Family::Each, 100_000, 1_000_000);
+pub(crate) const M1_1: Cell = cell("1M/1", "1 million ids", Family::Million, 1_000_000, 1_000_000);
 pub(crate) const M1_2: Cell = Cell { name: "1M/2", threads: 2, ..M1_1 };
-
-pub(crate) const M10_1: Cell = Cell {
-    name: "10M/1",
-    title: "10 million ids",
-    family: Family::Millions,
-    ids: 10_000_000,
-    checks: 2_000_000,
-    ..K100_1
-};
-pub(crate) const M10_2: Cell = Cell { name: "10M/2", threads: 2, ..M10_1 };
-
-pub(crate) const K100_TURN: Cell = Cell {
-    name: "100k-in-turn/1",
-    title: "100 thousand ids, each at hand",
-    order: Order::InTurn,
-    ..K100_1
-};
 pub(crate) const M1_TURN: Cell = Cell {
-    name: "1M-in-turn/1",
-    title: "1 million ids, each at hand",
     order: Order::InTurn,
-    ..M1_1
+    ..cell("1M-in-turn/1", "1 million ids, in turn", Family::Million, 1_000_000, 1_000_000)
 };
+pub(crate) const M10_1: Cell =
+    cell("10M/1", "10 million ids", Family::Millions, 10_000_000, 2_000_000);
+pub(crate) const M10_2: Cell = Cell { name: "10M/2", threads: 2, ..M10_1 };
 
 /// Every cell, in the order of the table.
 pub(crate) const CELLS: [Cell; 12] =

@@ -39,12 +39,12 @@ const BARS: [Bar<Results>; 21] = [
     faster("1M ids, given now", 1.8, |all| all.faster(&M1_1, GIVEN_NOW)),
     faster("100k ids, batches of 16", 2.0, |all| all.faster(&K100_1, BATCH_16)),
     faster("1M ids, batches of 16", 2.0, |all| all.faster(&M1_1, BATCH_16)),
-    faster("100k ids at hand", 1.3, |all| all.faster(&K100_TURN, OURS)),
-    faster("1M ids at hand", 1.3, |all| all.faster(&M1_TURN, OURS)),
-    faster("100k ids at hand, given now", 1.8, |all| all.faster(&K100_TURN, GIVEN_NOW)),
-    faster("1M ids at hand, given now", 1.8, |all| all.faster(&M1_TURN, GIVEN_NOW)),
-    faster("100k ids at hand, batches of 16", 2.0, |all| all.faster(&K100_TURN, BATCH_16)),
-    faster("1M ids at hand, batches of 16", 2.0, |all| all.faster(&M1_TURN, BATCH_16)),
+    faster("100k ids in turn", 1.3, |all| all.faster(&K100_TURN, OURS)),
+    faster("1M ids in turn", 1.3, |all| all.faster(&M1_TURN, OURS)),
+    faster("100k ids in turn, given now", 1.8, |all| all.faster(&K100_TURN, GIVEN_NOW)),
+    faster("1M ids in turn, given now", 1.8, |all| all.faster(&M1_TURN, GIVEN_NOW)),
+    faster("100k ids in turn, batches of 16", 2.0, |all| all.faster(&K100_TURN, BATCH_16)),
+    faster("1M ids in turn, batches of 16", 2.0, |all| all.faster(&M1_TURN, BATCH_16)),
     faster("100k ids, 2 threads over 1", 1.7, |all| all.scaling(&K100_2, OURS)),
     Bar::new("given now, 10M ids over 100k", Goal::AtMost(3.0), "x", |all| {
         all.speed.ratio((M10_1.name, GIVEN_NOW), (K100_1.name, GIVEN_NOW), WALL)

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use sluicegate_config::limit::limits;
 use sluicegate_config::mode::mode;
 use sluicegate_core::mode::Mode;
-use sluicegate_lab::answer::{Printed, error_json};
+use sluicegate_lab::answer::{TrialAnswer, error_json};
 use sluicegate_lab::examples::{EXAMPLES, Example};
 use sluicegate_lab::line::Line;
-use sluicegate_lab::on_redis::OnRedis;
+use sluicegate_lab::redis::RedisTrial;
 use sluicegate_lab::script::Script;
 use sluicegate_lab::timeline::Recorder;
 use sluicegate_lab::trial::Trial;
@@ -100,11 +100,11 @@ pub(crate) fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A trial in a Redis, in a namespace of its own.
-fn on_redis(url: &str, limits: Vec<LimitConfig>, mode: Mode) -> anyhow::Result<OnRedis> {
+fn on_redis(url: &str, limits: Vec<LimitConfig>, mode: Mode) -> anyhow::Result<RedisTrial> {
     use std::hash::{BuildHasher, RandomState};
 
     let namespace = format!("sluicegate:try:{:016x}:", RandomState::new().hash_one(url));
-    OnRedis::new(url, &namespace, limits, mode).map_err(anyhow::Error::msg)
+    RedisTrial::new(url, &namespace, limits, mode).map_err(anyhow::Error::msg)
 }
 
 fn under_trial(
@@ -144,7 +144,9 @@ impl Ended {
 }
 
 /// JSON lines in, JSON lines out, until the input ends.
-fn run_lines(answer: &mut dyn FnMut(&Line) -> Result<Printed, String>) -> anyhow::Result<Ended> {
+fn run_lines(
+    answer: &mut dyn FnMut(&Line) -> Result<TrialAnswer, String>,
+) -> anyhow::Result<Ended> {
     let mut input = io::stdin().lock();
     let mut output = LineWriter::new(io::stdout().lock());
     let mut all_answered = true;
@@ -189,7 +191,7 @@ fn execute(
     trial: &mut Trial,
     recorder: &mut Option<Recorder>,
     line: &Line,
-) -> Result<Printed, String> {
+) -> Result<TrialAnswer, String> {
     if let Some(recorder) = recorder {
         recorder.before(trial, line);
     }
@@ -263,16 +265,16 @@ fn run_example(algorithm: &str, svg: Option<&Path>) -> anyhow::Result<ExitCode> 
 /// Prints a script with its answers.
 fn play(
     script: &Script,
-    answer: &mut dyn FnMut(&Line) -> Result<Printed, String>,
+    answer: &mut dyn FnMut(&Line) -> Result<TrialAnswer, String>,
 ) -> anyhow::Result<()> {
     let mut text = format!("{}\nlimit {}\n", script.title, script.limit_text);
     if let Some(mode) = &script.mode_text {
         text.push_str(&format!("mode {mode}\n"));
     }
-    for turn in &script.turns {
-        let answered = turn.line.clone().and_then(|line| answer(&line));
+    for entry in &script.lines {
+        let answered = entry.line.clone().and_then(|line| answer(&line));
         let printed = answered.map_or_else(|error| error_json(&error), |answer| answer.to_json());
-        let operation = turn.text.split("->").next().unwrap_or_default().trim_end();
+        let operation = entry.text.split("->").next().unwrap_or_default().trim_end();
         text.push_str(&format!("\n  {operation}\n    {printed}\n"));
     }
     written(io::stdout().lock().write_all(text.as_bytes()))?;
@@ -330,9 +332,9 @@ fn worked(example: &Example) -> Result<String, String> {
     let algorithm = example.algorithm;
     let mut text = format!("{algorithm}: {title}\nsluicegate try --limit '{limit}' <<'END'\n");
     let mut answers = String::new();
-    for turn in &script.turns {
-        text.push_str(&format!("{}\n", turn.json));
-        let answer = trial.run(&turn.line.clone()?)?;
+    for entry in &script.lines {
+        text.push_str(&format!("{}\n", entry.json));
+        let answer = trial.run(&entry.line.clone()?)?;
         answers.push_str(&format!("{}\n", answer.to_json()));
     }
     Ok(text + "END\n" + &answers)

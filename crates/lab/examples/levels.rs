@@ -1,15 +1,14 @@
-//! Measures how far nodes that share a limit are off, and how long they take to say so; and draws
-//! it.
+//! Measures the deviation from a shared limit and the decision latency of each consistency level,
+//! and plots them.
 //!
 //! ```text
 //! cargo run --release -p sluicegate-lab --example levels -- measure redis://127.0.0.1:6379 > docs/pictures/levels.tsv
 //! cargo run --release -p sluicegate-lab --example levels -- draw < docs/pictures/levels.tsv > docs/pictures/levels.svg
 //! ```
 //!
-//! Nodes are engines of this process, each with a way of its own to the Redis that it is given, and
-//! counters that begin with `levels:`. All are asked for the same key at the same pace, until each
-//! has said no for a while. What was admitted beyond the limit, or is missing, is exact: the window
-//! is a year.
+//! Nodes are engines of this process, each with its own connection to Redis; keys begin with
+//! `levels:`. All nodes receive hits of the same key at the same rate until each has denied for
+//! [`DENIED_FOR`]. The window is a year, so that excess and shortfall are exact.
 
 use std::error::Error;
 use std::io::Read as _;
@@ -25,13 +24,12 @@ type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const NODES: usize = 4;
 const LIMIT: u64 = 20_000;
-/// What each node is asked for in a millisecond.
+/// Hits per node and millisecond.
 const PER_MS: u64 = 5;
-/// How long a node says no before it is believed: longer than any interval and lease.
-const NO_FOR: Duration = Duration::from_secs(4);
+/// Duration of denials that ends a run: longer than any sync interval and lease.
+const DENIED_FOR: Duration = Duration::from_secs(4);
 
-/// What a run is called, what its rule says, and whether a node dies in it when a quarter of the
-/// limit has passed.
+/// Name of a run, consistency of its rule, and whether a node dies after a quarter of the limit.
 const RUNS: [(&str, &str, bool); 7] = [
     ("strict", "strict", false),
     ("hot key of strict", "{ strict: { hot_keys: leased } }", false),
@@ -42,15 +40,15 @@ const RUNS: [(&str, &str, bool); 7] = [
     ("eventual 500ms", "{ eventual: { sync_interval: 500ms } }", false),
 ];
 
-/// What became of one node's asks.
+/// Counts of one node.
 #[derive(Default)]
 struct NodeTally {
     admitted: u64,
     nanos: Vec<u64>,
-    /// The most that it said may be above or below.
+    /// Maximum guaranteed excess and shortfall.
     over_bound: u64,
     short_bound: u64,
-    /// Calls to the store until it said no for the first time.
+    /// Store calls until the first denial.
     calls: u64,
 }
 
@@ -67,15 +65,18 @@ fn main() -> Done<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(measure(url))
         }
-        _ => Err("say `measure redis://ADDRESS`, or `draw` with what was measured as input".into()),
+        _ => Err(
+            "usage: `measure redis://ADDRESS`, or `draw` with the measurements as standard input"
+                .into(),
+        ),
     }
 }
 
 async fn measure(url: &str) -> Done<()> {
     let per_second = PER_MS * 1_000;
     println!(
-        "# {NODES} nodes, each asked {per_second} times a second for one key of {LIMIT}, until all have said no for {} s",
-        NO_FOR.as_secs()
+        "# {NODES} nodes, each with {per_second} hits per second of one key with a limit of {LIMIT}, until all have denied for {} s",
+        DENIED_FOR.as_secs()
     );
     println!(
         "# level\tp50_us\tp99_us\tover_percent\tover_bound\tshort_percent\tshort_bound\tcalls_per_decision"
@@ -93,7 +94,7 @@ async fn measure(url: &str) -> Done<()> {
 async fn run(url: &str, name: &str, consistency: &str, one_dies: bool) -> Done<Measured> {
     let mut nodes = Vec::new();
     for number in 0..NODES {
-        // Each run has counters of its own.
+        // Each run has its own counters.
         let namespace = format!("levels:{name}:{}", std::process::id());
         let node = node(url, namespace, consistency)?;
         let dies_after = (one_dies && number == 0).then_some(LIMIT / 4 / NODES as u64);
@@ -133,7 +134,7 @@ fn node(url: &str, namespace: String, consistency: &str) -> Done<Engine<RedisBac
     Ok(RedisBackend::attach(Engine::new(rules_of(&rules)?)?, store))
 }
 
-/// Asks at a steady pace until it is told no for long enough, or the node dies with what it holds.
+/// Hits at a steady rate until denied for long enough, or until the node dies with its lease.
 async fn run_node(node: Engine<RedisBackend>, dies_after: Option<u64>) -> Done<NodeTally> {
     let entries = [Entry::new("user", "ada")];
     let descriptors = [Descriptor::of(&entries)];
@@ -142,7 +143,7 @@ async fn run_node(node: Engine<RedisBackend>, dies_after: Option<u64>) -> Done<N
     every.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (mut tally, mut checked) = (NodeTally::default(), Checked::default());
     let mut last = Instant::now();
-    while last.elapsed() < NO_FOR && dies_after.is_none_or(|max| tally.admitted < max) {
+    while last.elapsed() < DENIED_FOR && dies_after.is_none_or(|max| tally.admitted < max) {
         every.tick().await;
         for _ in 0..PER_MS {
             let start = Instant::now();

@@ -3,11 +3,13 @@
 use serde::Serialize;
 use sluicegate_core::account::Answer;
 use sluicegate_core::time::Span;
-use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_core::verdict::Outcome;
+
+use crate::line::ScriptOp;
 
 /// One answer; the fields are printed in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Printed {
+pub struct TrialAnswer {
     /// Whether the request is allowed.
     pub allowed: bool,
     /// The cost can never be allowed.
@@ -43,13 +45,18 @@ pub struct Printed {
     pub would_allow: Option<bool>,
 }
 
-// === impl Printed ===
+// === impl TrialAnswer ===
 
-impl Printed {
-    /// An answer with limit names in place of their indices.
+impl TrialAnswer {
+    /// The answer to an operation, with limit names in place of their indices.
     #[must_use]
-    pub fn new(answer: &Answer, names: &[String]) -> Self {
-        let verdict = &answer.verdict;
+    pub fn new(op: &ScriptOp, answer: &Answer, names: &[String]) -> Self {
+        let mut verdict = answer.verdict;
+        if matches!(op, ScriptOp::SetLimit { .. }) {
+            // A peek at a tally is denied beyond its limit; a change of the limits is not.
+            verdict.outcome = Outcome::Allow { wait: Span::ZERO };
+            verdict.shadow = verdict.shadow.map(|_| verdict.outcome);
+        }
         // A shadow does not deny; its numbers are printed.
         let deciding = match verdict.shadow {
             Some(shadow) if verdict.outcome.is_allowed() => shadow,
@@ -80,16 +87,6 @@ impl Printed {
             elastic: verdict.elastic,
             would_allow: verdict.shadow.map(|shadow| shadow.is_allowed()),
         }
-    }
-
-    /// The state after a change of the limits. A peek at a tally is denied beyond its limit; a
-    /// change is not.
-    #[must_use]
-    pub(crate) fn after_change(answer: &Answer, names: &[String]) -> Self {
-        let free = Outcome::Allow { wait: Span::ZERO };
-        let shadow = answer.verdict.shadow.map(|_| free);
-        let verdict = Verdict { outcome: free, shadow, ..answer.verdict };
-        Self::new(&Answer { verdict, ..*answer }, names)
     }
 
     /// The answer as one line of JSON.

@@ -11,11 +11,10 @@
 
 pub mod answer;
 pub mod examples;
-mod ids;
 pub mod levels;
 pub mod line;
-pub mod on_memory;
-pub mod on_redis;
+pub mod memory;
+pub mod redis;
 pub mod script;
 pub mod timeline;
 pub mod trial;

@@ -1,11 +1,14 @@
 //! A line of `sluicegate try`: one operation at one moment, as JSON.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 use sluicegate_config::limit::limits;
 use sluicegate_config::suggest::nearest;
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::change::CarryOver;
-use sluicegate_core::op::RESERVE_TTL;
+use sluicegate_core::op::{Op, RESERVE_TTL};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_rules::limit::LimitConfig;
 
@@ -264,5 +267,47 @@ fn boolean(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>, Stri
         None => Ok(None),
         Some(Value::Bool(yes)) => Ok(Some(*yes)),
         Some(value) => Err(format!("`{name}` must be `true` or `false`, got `{value}`")),
+    }
+}
+
+/// Ids of one key, in the order of first use; the index is the holder.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HolderIds {
+    holders: HashMap<String, Holder>,
+}
+
+// === impl HolderIds ===
+
+impl HolderIds {
+    /// The operation of a line, in the core's terms.
+    pub(crate) fn op(&mut self, op: &ScriptOp) -> Op {
+        let mut holder = |id: &str| {
+            let next = Holder(self.holders.len() as u64);
+            *self.holders.entry(id.to_owned()).or_insert(next)
+        };
+        match op {
+            ScriptOp::Hit { cost, id } => {
+                Op::Hit { cost: *cost, holder: id.as_deref().map(holder) }
+            }
+            ScriptOp::Acquire { cost, timeout, id } => Op::Acquire {
+                cost: *cost,
+                max_wait: timeout.unwrap_or(Span::MAX),
+                holder: id.as_deref().map(holder),
+            },
+            ScriptOp::Peek { cost } => Op::Peek { cost: *cost },
+            ScriptOp::Take { cost } => Op::Take { cost: *cost },
+            ScriptOp::Charge { cost } => Op::Charge { cost: *cost },
+            ScriptOp::Refund { cost } => Op::Refund { cost: *cost },
+            ScriptOp::Add { cost, force } => Op::Add { cost: *cost, force: *force },
+            ScriptOp::Drain => Op::Drain,
+            ScriptOp::Reset => Op::Reset,
+            ScriptOp::Reserve { cost, ttl, id } => {
+                Op::Reserve { cost: *cost, ttl: *ttl, holder: holder(id) }
+            }
+            ScriptOp::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
+            ScriptOp::Cancel { id } => Op::Cancel { holder: holder(id) },
+            // The limits are already replaced; a peek returns the state of this key.
+            ScriptOp::SetLimit { .. } => Op::Peek { cost: 0 },
+        }
     }
 }

@@ -12,22 +12,21 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::LimitConfig;
 
-use crate::answer::Printed;
-use crate::ids::Ids;
-use crate::line::{Line, ScriptOp};
+use crate::answer::TrialAnswer;
+use crate::line::{HolderIds, Line, ScriptOp};
 
 /// Limits under trial, in a limiter with its memory store.
 #[derive(Debug)]
-pub struct OnMemory {
+pub struct MemoryTrial {
     limiter: Limiter,
     clock: ManualClock,
-    ids: HashMap<String, Ids>,
+    ids: HashMap<String, HolderIds>,
     holds_slots: bool,
 }
 
-// === impl OnMemory ===
+// === impl MemoryTrial ===
 
-impl OnMemory {
+impl MemoryTrial {
     /// A trial of these limits, enforced according to `mode`.
     ///
     /// # Errors
@@ -44,13 +43,13 @@ impl OnMemory {
     ///
     /// ```
     /// use sluicegate_lab::line::Line;
-    /// use sluicegate_lab::on_memory::OnMemory;
+    /// use sluicegate_lab::memory::MemoryTrial;
     ///
     /// let limits = sluicegate_config::limit::limits(
     ///     "--limit",
     ///     "{ algorithm: fixed_window, rate: 1/m }",
     /// ).unwrap();
-    /// let mut trial = OnMemory::new(limits, Default::default()).unwrap();
+    /// let mut trial = MemoryTrial::new(limits, Default::default()).unwrap();
     /// let line = Line::parse(r#"{"at_us":0}"#).unwrap();
     /// assert!(trial.run(&line).unwrap().allowed);
     /// assert_eq!(trial.run(&line).unwrap().retry_after_us, Some(60_000_000));
@@ -58,7 +57,7 @@ impl OnMemory {
     ///
     /// # Errors
     /// A message with the rejected value and a correction.
-    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+    pub fn run(&mut self, line: &Line) -> Result<TrialAnswer, String> {
         self.clock.set(line.at);
         if let Some(load) = line.load {
             self.limiter.set_load(load);
@@ -78,10 +77,7 @@ impl OnMemory {
         };
         let policies = self.limiter.policies();
         let names: Vec<String> = policies.iter().map(|policy| policy.name.clone()).collect();
-        Ok(match line.op {
-            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &names),
-            _ => Printed::new(&answer, &names),
-        })
+        Ok(TrialAnswer::new(&line.op, &answer, &names))
     }
 }
 

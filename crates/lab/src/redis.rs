@@ -8,34 +8,31 @@ use std::time::Duration;
 use sluicegate_config::quota::explain;
 use sluicegate_core::account::Moment;
 use sluicegate_core::mode::{Gate, Mode};
-use sluicegate_core::op::Op;
-use sluicegate_core::time::Timestamp;
 use sluicegate_redis::{Address, CallError, Link, LinkOptions, VirtualError, VirtualLimiter};
 use sluicegate_rules::limit::{LimitConfig, names};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::answer::Printed;
-use crate::ids::Ids;
-use crate::line::{Line, ScriptOp};
+use crate::answer::TrialAnswer;
+use crate::line::{HolderIds, Line, ScriptOp};
 
 /// Call timeout; generous, since latency does not matter here.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits under trial in Redis. Dropping it deletes its keys.
 #[derive(Debug)]
-pub struct OnRedis {
+pub struct RedisTrial {
     limiter: VirtualLimiter,
     runtime: Runtime,
     url: String,
     names: Vec<String>,
     mode: Mode,
     gate: Gate,
-    ids: HashMap<String, Ids>,
+    ids: HashMap<String, HolderIds>,
 }
 
-// === impl OnRedis ===
+// === impl RedisTrial ===
 
-impl OnRedis {
+impl RedisTrial {
     /// A trial of these limits in the store at this address, enforced according to `mode`. Its keys
     /// begin with `namespace`, which must be unique.
     ///
@@ -70,7 +67,7 @@ impl OnRedis {
     ///
     /// # Errors
     /// A message with the rejected value and a correction, or that the store does not answer.
-    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+    pub fn run(&mut self, line: &Line) -> Result<TrialAnswer, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
             self.gate = self.gate.observe(&gate, load, now);
@@ -85,20 +82,11 @@ impl OnRedis {
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer = runtime.block_on(limiter.apply(line.key.as_bytes(), op, moment));
         let answer = answer.map_err(|error| message(url, &error))?;
-        Ok(match line.op {
-            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &self.names),
-            _ => Printed::new(&answer, &self.names),
-        })
-    }
-
-    /// Remaining quota of `key` at another time, without side effects.
-    pub fn glance(&mut self, key: &str, at: Timestamp) -> Option<i64> {
-        let look = self.limiter.apply(key.as_bytes(), Op::Peek { cost: 0 }, Moment::at(at));
-        self.runtime.block_on(look).ok()?.verdict.remaining
+        Ok(TrialAnswer::new(&line.op, &answer, &self.names))
     }
 }
 
-impl Drop for OnRedis {
+impl Drop for RedisTrial {
     fn drop(&mut self) {
         // Keys that cannot be deleted now expire within the hour.
         let _ = self.runtime.block_on(self.limiter.clear());

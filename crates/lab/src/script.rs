@@ -24,7 +24,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::limit::LimitConfig;
 
-use crate::answer::Printed;
+use crate::answer::TrialAnswer;
 use crate::line::Line;
 use crate::trial::Trial;
 
@@ -42,12 +42,12 @@ pub struct Script {
     /// The mode.
     pub mode: Mode,
     /// The operations.
-    pub turns: Vec<Turn>,
+    pub lines: Vec<ScriptLine>,
 }
 
 /// One operation of a script.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct ScriptLine {
     /// Line number in the file, from 1.
     pub line_number: usize,
     /// Source text of the line.
@@ -63,12 +63,12 @@ pub struct Turn {
 /// Expected answer; `None` fields are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    word: Word,
+    outcome: Outcome,
     fields: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum Outcome {
     Allow,
     Deny,
     Never,
@@ -98,7 +98,7 @@ impl Script {
         let mut title = String::new();
         let mut limit = None;
         let mut mode_line = None;
-        let mut turns = Vec::new();
+        let mut lines = Vec::new();
         let mut errors = Vec::new();
         for (index, raw) in text.lines().enumerate() {
             let line_number = index + 1;
@@ -112,8 +112,8 @@ impl Script {
             } else if let Some(rest) = line.strip_prefix("mode ") {
                 mode_line = Some((line_number, rest.trim().to_owned()));
             } else if !line.is_empty() {
-                match Turn::parse(line_number, line) {
-                    Ok(more) => turns.extend(more),
+                match ScriptLine::parse(line_number, line) {
+                    Ok(more) => lines.extend(more),
                     Err(error) => errors.push(format!("{name}:{line_number}: {error}")),
                 }
             }
@@ -133,7 +133,7 @@ impl Script {
         match (limits, mode, limit) {
             (Ok(limits), Ok(mode), Some((_, limit_text))) if errors.is_empty() => {
                 let mode_text = mode_line.map(|(_, text)| text);
-                Ok(Self { title, limit_text, limits, mode_text, mode, turns })
+                Ok(Self { title, limit_text, limits, mode_text, mode, lines })
             }
             _ => Err(errors),
         }
@@ -151,12 +151,12 @@ impl Script {
     /// Runs the script against any executor of lines, such as a store or a server.
     pub fn check_with(
         &self,
-        mut answer: impl FnMut(&Line) -> Result<Printed, String>,
+        mut answer: impl FnMut(&Line) -> Result<TrialAnswer, String>,
     ) -> Vec<String> {
         let mut differences = Vec::new();
-        for turn in &self.turns {
-            let got = turn.line.clone().and_then(|line| answer(&line));
-            differences.extend(turn.differences(&got));
+        for entry in &self.lines {
+            let got = entry.line.clone().and_then(|line| answer(&line));
+            differences.extend(entry.differences(&got));
         }
         differences
     }
@@ -170,22 +170,22 @@ impl Script {
     }
 }
 
-// === impl Turn ===
+// === impl ScriptLine ===
 
-impl Turn {
+impl ScriptLine {
     fn parse(line_number: usize, text: &str) -> Result<Vec<Self>, String> {
         let Some((request, expected)) = text.split_once("->") else {
-            return Err(format!("`{text}` has no `->`: write what must be said after it"));
+            return Err(format!("`{text}` has no `->`: write the expected answer after it"));
         };
         let mut rest = request.trim();
         let time = next_word(&mut rest);
         let expected = Expected::parse(expected.trim())?;
-        let mut turns = Vec::new();
+        let mut lines = Vec::new();
         for at in moments(time)? {
             let text = text.replacen(time, &show_span(at), usize::from(time.contains("..")));
-            turns.push(Self::at(at, rest, expected.clone(), line_number, text)?);
+            lines.push(Self::at(at, rest, expected.clone(), line_number, text)?);
         }
-        Ok(turns)
+        Ok(lines)
     }
 
     fn at(
@@ -210,17 +210,17 @@ impl Turn {
         }
         let json = Value::Object(fields).to_string();
         let line = Line::parse(&json);
-        if let (Err(error), false) = (&line, expected.word == Word::Error) {
+        if let (Err(error), false) = (&line, expected.outcome == Outcome::Error) {
             return Err(error.clone());
         }
         Ok(Self { line_number, text, line, json, expected })
     }
 
-    fn differences(&self, got: &Result<Printed, String>) -> Vec<String> {
+    fn differences(&self, got: &Result<TrialAnswer, String>) -> Vec<String> {
         let differences = self.expected.differences(got);
         let at = self.line_number;
         let actual = match got {
-            Ok(printed) => printed.to_json(),
+            Ok(answer) => answer.to_json(),
             Err(error) => crate::answer::error_json(error),
         };
         let text = &self.text;
@@ -237,7 +237,7 @@ fn option(word: &str) -> Result<(String, Value), String> {
         return Ok(("force".to_owned(), json!(true)));
     }
     let Some((name, value)) = word.split_once('=') else {
-        return Err(format!("`{word}` is no option: write `name=value`, such as `cost=2`"));
+        return Err(format!("`{word}` is not an option: write `name=value`, such as `cost=2`"));
     };
     let number = || value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number));
     Ok(match name {
@@ -252,21 +252,21 @@ fn option(word: &str) -> Result<(String, Value), String> {
 impl Expected {
     fn parse(text: &str) -> Result<Self, String> {
         let mut rest = text;
-        let word = match next_word(&mut rest) {
-            "allow" => Word::Allow,
-            "deny" => Word::Deny,
-            "never" => Word::Never,
-            "error" => Word::Error,
-            "any" => Word::Any,
+        let outcome = match next_word(&mut rest) {
+            "allow" => Outcome::Allow,
+            "deny" => Outcome::Deny,
+            "never" => Outcome::Never,
+            "error" => Outcome::Error,
+            "any" => Outcome::Any,
             other => {
                 return Err(format!(
-                    "`{other}` is no answer: use `allow`, `deny`, `never`, `error` or `any`"
+                    "`{other}` is not an answer: use `allow`, `deny`, `never`, `error` or `any`"
                 ));
             }
         };
-        if word == Word::Error {
+        if outcome == Outcome::Error {
             let fields = if rest.is_empty() { vec![] } else { vec![("error".into(), rest.into())] };
-            return Ok(Self { word, fields });
+            return Ok(Self { outcome, fields });
         }
         let mut fields = Vec::new();
         while !rest.is_empty() {
@@ -280,31 +280,32 @@ impl Expected {
             };
             fields.push((name.to_owned(), value));
         }
-        Ok(Self { word, fields })
+        Ok(Self { outcome, fields })
     }
 
-    fn differences(&self, got: &Result<Printed, String>) -> Vec<String> {
-        let printed = match got {
-            Ok(printed) => printed,
+    fn differences(&self, got: &Result<TrialAnswer, String>) -> Vec<String> {
+        let answer = match got {
+            Ok(answer) => answer,
             Err(error) => {
                 let wanted = self.fields.iter().all(|(_, words)| error.contains(words.as_str()));
-                if self.word == Word::Error && wanted {
+                if self.outcome == Outcome::Error && wanted {
                     return Vec::new();
                 }
                 return vec![format!("expected {}, got an error", self.shown())];
             }
         };
-        let word = match (printed.allowed, printed.never) {
-            (true, _) => Word::Allow,
-            (false, true) => Word::Never,
-            (false, false) => Word::Deny,
+        let outcome = match (answer.allowed, answer.never) {
+            (true, _) => Outcome::Allow,
+            (false, true) => Outcome::Never,
+            (false, false) => Outcome::Deny,
         };
         let mut differences = Vec::new();
-        if word != self.word && self.word != Word::Any {
-            differences.push(format!("expected {:?}, got {word:?}", self.word).to_lowercase());
+        if outcome != self.outcome && self.outcome != Outcome::Any {
+            differences
+                .push(format!("expected {:?}, got {outcome:?}", self.outcome).to_lowercase());
         }
         for (name, wanted) in &self.fields {
-            let actual = field(printed, name);
+            let actual = field(answer, name);
             if actual != *wanted {
                 differences.push(format!("expected {name}={wanted}, got {name}={actual}"));
             }
@@ -314,25 +315,25 @@ impl Expected {
 
     fn shown(&self) -> String {
         let fields = self.fields.iter().map(|(name, value)| format!(" {name}={value}"));
-        format!("{:?}{}", self.word, fields.collect::<String>()).to_lowercase()
+        format!("{:?}{}", self.outcome, fields.collect::<String>()).to_lowercase()
     }
 }
 
-fn field(printed: &Printed, name: &str) -> String {
+fn field(answer: &TrialAnswer, name: &str) -> String {
     let span = |us: u64| show_span(Span::from_micros(us));
     let number = |n: Option<u64>| n.map_or_else(|| "none".to_owned(), |n| n.to_string());
     match name {
-        "retry" => printed.retry_after_us.map_or_else(|| "none".to_owned(), span),
-        "reset" => span(printed.reset_after_us),
-        "wait" => span(printed.wait_us),
-        "remaining" => printed.remaining.map_or_else(|| "none".to_owned(), |n| n.to_string()),
-        "taken" => number(printed.taken),
-        "returned" => number(printed.returned),
-        "max_cost" => number(printed.max_cost),
-        "limit" => printed.limit.clone().unwrap_or_else(|| "none".to_owned()),
-        "soft" => printed.soft.to_string(),
-        "elastic" => printed.elastic.to_string(),
-        "would" => match printed.would_allow {
+        "retry" => answer.retry_after_us.map_or_else(|| "none".to_owned(), span),
+        "reset" => span(answer.reset_after_us),
+        "wait" => span(answer.wait_us),
+        "remaining" => answer.remaining.map_or_else(|| "none".to_owned(), |n| n.to_string()),
+        "taken" => number(answer.taken),
+        "returned" => number(answer.returned),
+        "max_cost" => number(answer.max_cost),
+        "limit" => answer.limit.clone().unwrap_or_else(|| "none".to_owned()),
+        "soft" => answer.soft.to_string(),
+        "elastic" => answer.elastic.to_string(),
+        "would" => match answer.would_allow {
             Some(true) => "allow".to_owned(),
             Some(false) => "deny".to_owned(),
             None => "none".to_owned(),
@@ -361,7 +362,8 @@ fn moments(text: &str) -> Result<Vec<Span>, String> {
 /// Parses a time or duration: `90s`, `1m+30s`, `1:00:30`, `0`.
 fn moment(text: &str) -> Result<Span, String> {
     if text.contains(':') {
-        return clock(text).ok_or_else(|| format!("`{text}` is no time: write `1:00:30` or `90s`"));
+        return clock(text)
+            .ok_or_else(|| format!("`{text}` is not a time: write `1:00:30` or `90s`"));
     }
     let mut sum = 0u64;
     for part in text.split('+') {

@@ -17,7 +17,7 @@ use sluicegate_plot::{
     AMBER, Area, BLUE, Drawn, GREEN, INK, PALE, RED, chart, stroke, style, svg, text,
 };
 
-use crate::answer::Printed;
+use crate::answer::TrialAnswer;
 use crate::line::{Line, ScriptOp};
 use crate::trial::Trial;
 
@@ -77,7 +77,7 @@ impl Recorder {
     }
 
     /// Records a line and its answer.
-    pub fn after(&mut self, trial: &Trial, line: &Line, answer: &Printed) {
+    pub fn after(&mut self, trial: &Trial, line: &Line, answer: &TrialAnswer) {
         let key = self.key.clone().unwrap_or_default();
         self.record(line.at, trial.remaining_at(&key, line.at));
         let is_request = matches!(
@@ -110,10 +110,10 @@ impl Recorder {
     /// When the plotting library fails.
     pub fn draw(mut self, trial: &Trial, title: &str) -> Result<String, String> {
         let arrivals = self.events.iter().map(|event| event.at);
-        let turns = self.events.iter().map(|event| event.at.after(event.wait));
+        let ends = self.events.iter().map(|event| event.at.after(event.wait));
         let samples = self.remaining.iter().map(|(at, _)| *at);
         let start = arrivals.chain(samples.clone()).min().unwrap_or_default();
-        let end = turns.chain(samples).max().unwrap_or_default();
+        let end = ends.chain(samples).max().unwrap_or_default();
         let tail = Span::from_micros((end.since(start).as_micros() / TAIL).max(1));
         let end = end.after(tail);
         if let (Some(key), Some((from, _))) = (self.key.clone(), self.remaining.last().copied()) {

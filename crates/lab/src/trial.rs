@@ -6,15 +6,13 @@ use std::collections::hash_map::Entry;
 use sluicegate_config::quota::explain;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::change::CarryOver;
-use sluicegate_core::limit::State;
 use sluicegate_core::mode::{EnforcedLimit, Gate, Mode};
 use sluicegate_core::op::{Op, OpKind};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::{LimitConfig, continued, names};
 
-use crate::answer::Printed;
-use crate::ids::Ids;
-use crate::line::{Line, ScriptOp};
+use crate::answer::TrialAnswer;
+use crate::line::{HolderIds, Line, ScriptOp};
 
 /// Maximum number of keys per trial.
 pub const KEYS_MAX: usize = 1_000_000;
@@ -26,14 +24,14 @@ pub struct Trial {
     names: Vec<String>,
     mode: Mode,
     gate: Gate,
-    people: HashMap<String, Person>,
+    keys: HashMap<String, KeyState>,
 }
 
-/// One key.
+/// State of one key.
 #[derive(Debug, Clone, Default)]
-struct Person {
+struct KeyState {
     account: Account,
-    ids: Ids,
+    ids: HolderIds,
 }
 
 // === impl Trial ===
@@ -46,7 +44,7 @@ impl Trial {
     pub fn new(limits: Vec<LimitConfig>, mode: Mode) -> Result<Self, String> {
         steps(&limits, mode, Timestamp::EPOCH)?;
         let names = names(&limits);
-        Ok(Self { limits, names, mode, gate: Gate::default(), people: HashMap::new() })
+        Ok(Self { limits, names, mode, gate: Gate::default(), keys: HashMap::new() })
     }
 
     /// Executes one line.
@@ -67,7 +65,7 @@ impl Trial {
     ///
     /// # Errors
     /// A message with the rejected value and a correction.
-    pub fn run(&mut self, line: &Line) -> Result<Printed, String> {
+    pub fn run(&mut self, line: &Line) -> Result<TrialAnswer, String> {
         let now = line.at;
         if let (Mode::Elastic { gate, .. }, Some(load)) = (self.mode, line.load) {
             self.gate = self.gate.observe(&gate, load, now);
@@ -76,47 +74,28 @@ impl Trial {
             self.set_limits(limits.clone(), *carry_over, now)?;
         }
         let plan = steps(&self.limits, self.mode, now)?;
-        let people = self.people.len();
-        let person = match self.people.entry(line.key.clone()) {
+        let count = self.keys.len();
+        let state = match self.keys.entry(line.key.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if people >= KEYS_MAX => {
+            Entry::Vacant(_) if count >= KEYS_MAX => {
                 return Err(format!("more than `{KEYS_MAX}` keys: try fewer"));
             }
-            Entry::Vacant(new) => new.insert(Person::default()),
+            Entry::Vacant(new) => new.insert(KeyState::default()),
         };
-        let op = person.ids.op(&line.op);
+        let op = state.ids.op(&line.op);
         let moment = Moment { now, spare_capacity: self.gate.is_open(now) };
         let answer =
-            person.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
-        Ok(match line.op {
-            ScriptOp::SetLimit { .. } => Printed::after_change(&answer, &self.names),
-            _ => Printed::new(&answer, &self.names),
-        })
+            state.account.apply(&plan, op, moment).map_err(|refusal| refusal.to_string())?;
+        Ok(TrialAnswer::new(&line.op, &answer, &self.names))
     }
 
     /// Remaining quota of `key` at another time, without side effects.
     #[must_use]
     pub fn remaining_at(&self, key: &str, at: Timestamp) -> Option<i64> {
         let plan = steps(&self.limits, self.mode, at).ok()?;
-        let mut account = self.people.get(key).map(|p| p.account.clone()).unwrap_or_default();
+        let mut account = self.keys.get(key).map(|state| state.account.clone()).unwrap_or_default();
         let answer = account.apply(&plan, Op::Peek { cost: 0 }, Moment::at(at)).ok()?;
         answer.verdict.remaining
-    }
-
-    /// States of `key`, one per limit.
-    #[must_use]
-    pub fn states(&self, key: &str) -> Vec<State> {
-        let Some(person) = self.people.get(key) else {
-            return Vec::new();
-        };
-        let state = |index| person.account.state(index).cloned().unwrap_or_default();
-        (0..self.limits.len()).map(state).collect()
-    }
-
-    /// The limits under trial.
-    #[must_use]
-    pub fn limits(&self) -> &[LimitConfig] {
-        &self.limits
     }
 
     /// Replaces the limits of all keys.
@@ -132,8 +111,8 @@ impl Trial {
             return Err(reason.to_owned());
         }
         let from = continued(&limits, &self.limits);
-        for person in self.people.values_mut() {
-            person.account.change(&old, &new, &from, carry_over, now);
+        for state in self.keys.values_mut() {
+            state.account.change(&old, &new, &from, carry_over, now);
         }
         self.names = names(&limits);
         self.limits = limits;
