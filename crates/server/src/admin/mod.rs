@@ -2,14 +2,13 @@
 //!
 //! With a token, all paths except the probes `/live` and `/ready` require it.
 
-mod response;
 mod rlconfig;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{any, get};
@@ -19,7 +18,6 @@ use sluicegate::rules::set::{RuleSet, write_readable};
 use sluicegate_redis::{LeaseInfo, RedisBackend};
 use tokio::sync::Semaphore;
 
-use self::response::{accepts, error, text};
 use crate::app::App;
 use crate::auth::{AuthEndpoint, AuthError};
 use crate::http::Peer;
@@ -87,11 +85,11 @@ pub fn router(app: App, options: Options) -> Router {
         .route("/rlconfig", get(rlconfig))
         .route("/config", get(config))
         .route("/leases", get(leases))
-        .route("/debug/pprof", any(response::pprof))
-        .route("/debug/pprof/", any(response::pprof))
-        .route("/debug/pprof/{*rest}", any(response::pprof))
-        .method_not_allowed_fallback(response::bad_method)
-        .fallback(response::not_found)
+        .route("/debug/pprof", any(pprof))
+        .route("/debug/pprof/", any(pprof))
+        .route("/debug/pprof/{*rest}", any(pprof))
+        .method_not_allowed_fallback(bad_method)
+        .fallback(not_found)
         .layer(from_fn_with_state(inner.clone(), authorize))
         .with_state(inner)
 }
@@ -104,14 +102,14 @@ async fn authorize(State(admin): Admin, request: Request, next: Next) -> Respons
     };
     let headers = request.headers();
     if !headers.contains_key(header::AUTHORIZATION) {
-        return response::unauthorized();
+        return unauthorized();
     }
     let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
     let is_right = || token.authorizes(headers);
     match admin.app.authenticate(AuthEndpoint::Admin, peer, is_right) {
         Ok(()) => next.run(request).await,
-        Err(AuthError::Wrong) => response::unauthorized(),
-        Err(AuthError::TooMany { .. }) => response::too_many_failures(),
+        Err(AuthError::Wrong) => unauthorized(),
+        Err(AuthError::TooMany { .. }) => too_many_failures(),
     }
 }
 
@@ -131,7 +129,7 @@ async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
     let status = reason.map_or(StatusCode::OK, |_| StatusCode::SERVICE_UNAVAILABLE);
     let body = match reason {
         _ if accepts(&headers, "application/json") => {
-            response::json(&json!({ "ready": reason.is_none(), "reason": reason }))
+            json(&json!({ "ready": reason.is_none(), "reason": reason }))
         }
         Some(why) => text(format!("{why}\n")),
         None => text("ok\n"),
@@ -168,7 +166,7 @@ async fn rlconfig(State(admin): Admin) -> Response {
 }
 
 async fn config(State(admin): Admin) -> Response {
-    response::json(&admin.options.config)
+    json(&admin.options.config)
 }
 
 async fn leases(State(admin): Admin) -> Response {
@@ -223,4 +221,73 @@ impl AdminInner {
             error(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
         })
     }
+}
+
+// === responses ===
+
+/// Characters of a path or method that an error message repeats.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// Plain text.
+fn text(body: impl IntoResponse) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
+}
+
+/// Indented JSON.
+fn json(body: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], format!("{body:#}\n")).into_response()
+}
+
+/// Error in the envelope of all endpoints.
+fn error(status: StatusCode, code: &str, message: &str) -> Response {
+    (status, json(&json!({ "error": { "code": code, "message": message } }))).into_response()
+}
+
+/// Whether `Accept` names a media type.
+fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types =
+        values.flat_map(|value| value.split(',')).filter_map(|one| one.split(';').next());
+    types.any(|one| one.trim().eq_ignore_ascii_case(media_type))
+}
+
+fn unauthorized() -> Response {
+    let message = "the header `Authorization: Bearer …` with the configured token \
+                   (SLUICEGATE_ADMIN_TOKEN) is required; /live and /ready need none";
+    let mut response = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn too_many_failures() -> Response {
+    let message =
+        "too many wrong tokens from this address: this one was not compared; retry in a second";
+    let mut response = error(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let paths: Vec<&str> = PATHS.iter().map(|(path, _)| *path).collect();
+    let message = format!("there is no `{}`; there are {}", shown(uri.path()), paths.join(", "));
+    error(StatusCode::NOT_FOUND, "not_found", &message)
+}
+
+async fn bad_method(method: Method, uri: Uri) -> Response {
+    let (method, path) = (shown(method.as_str()), shown(uri.path()));
+    let message = format!("`{path}` does not support `{method}`; use GET");
+    error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message)
+}
+
+/// Path of the Go profiler in envoyproxy/ratelimit.
+async fn pprof() -> Response {
+    let message = "pprof profiles Go programs, and this is none; for a profile use \
+                   `perf record -g -p` with its process id, and for memory and CPU time /metrics \
+                   (process_…)";
+    error(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+/// The beginning of a string from the client.
+fn shown(text: &str) -> &str {
+    text.char_indices().nth(SHOWN_CHARS_MAX).map_or(text, |(end, _)| &text[..end])
 }

@@ -21,9 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::message::{
-    self, CALL_BYTES, Generation, IncomingMessage, MessageLimit, OutgoingMessage,
+    self, CALL_BYTES, Generation, GrpcError, IncomingMessage, MessageLimit, OutgoingMessage,
 };
-use super::status::GrpcError;
 use super::{GrpcLimits, health};
 use crate::app::App;
 use crate::memory::{Account, Charge};

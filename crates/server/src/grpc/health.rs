@@ -6,8 +6,7 @@ use h2::SendStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::call::{ConnectionState, end};
-use super::message::{self, OutgoingMessage};
-use super::status::GrpcError;
+use super::message::{self, GrpcError, OutgoingMessage};
 use crate::health::{Health, HealthState};
 use crate::memory::Account;
 

@@ -7,7 +7,6 @@ mod call;
 mod connection;
 mod health;
 mod message;
-mod status;
 
 use std::io;
 use std::sync::Arc;

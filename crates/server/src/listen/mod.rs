@@ -4,7 +4,6 @@
 //! or of the memory budget are refused, never queued.
 
 pub(crate) mod http2;
-mod observed;
 mod socket;
 
 use std::io;
@@ -20,10 +19,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-pub(crate) use self::observed::{Observed, Observer};
-pub(crate) use self::socket::Socket;
 #[cfg(unix)]
 pub use self::socket::SocketFile;
+pub(crate) use self::socket::{Observed, Observer, Socket};
 use crate::app::App;
 use crate::memory::{Account, EndpointBudget, Share};
 use crate::telemetry::Event;

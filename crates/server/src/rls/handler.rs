@@ -10,12 +10,9 @@ use sluicegate::backend::{Call, StoreError, ready};
 use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
 use tokio::time::Instant;
 
-use super::charges::{Charges, RefundRight};
 use super::metadata;
-use super::request::{RateLimitRequest, WireError};
-use super::response::{Code, put_overall, put_status};
-use super::status::{HeaderLimit, descriptor_status, seconds};
-use super::utf8_repair;
+use super::request::{Charges, RateLimitRequest, RefundRight, WireError, repaired};
+use super::response::{Code, HeaderLimit, descriptor_status, put_overall, put_status, seconds};
 use crate::app::App;
 use crate::logs::events;
 use crate::status::{retry_after, rule_of};
@@ -113,8 +110,8 @@ impl App {
         out: &mut Vec<u8>,
         now: Timestamp,
     ) -> Result<Code, Failure> {
-        let mut repaired = Vec::new();
-        let request = self.decode(bytes, &mut repaired)?;
+        let mut copy = Vec::new();
+        let request = self.decode(bytes, &mut copy)?;
         let rules = self.engine().snapshot();
         let charges = Charges::new(&request, &rules, self.refund_right(&call))?;
         let (engine, charged) = (self.engine(), charges.charged());
@@ -160,8 +157,8 @@ impl App {
         out: &mut Vec<u8>,
         now: Timestamp,
     ) -> Result<Option<Code>, Failure> {
-        let mut repaired = Vec::new();
-        let request = self.decode(bytes, &mut repaired)?;
+        let mut copy = Vec::new();
+        let request = self.decode(bytes, &mut copy)?;
         let charges = Charges::new(&request, rules, self.refund_right(&call))?;
         let (engine, charged) = (self.engine(), charges.charged());
         let refunded = charges.refunded();
@@ -183,18 +180,18 @@ impl App {
         RefundRight::new(self.options().refunds, call.endpoint, call.is_operator)
     }
 
-    /// Decodes and validates a request; `repaired` holds its bytes if they were not valid UTF-8.
+    /// Decodes and validates a request; `copy` holds its bytes if they were not valid UTF-8.
     #[inline]
     fn decode<'a>(
         &self,
         bytes: &'a [u8],
-        repaired: &'a mut Vec<u8>,
+        copy: &'a mut Vec<u8>,
     ) -> Result<RateLimitRequest<'a>, Failure> {
         let limits = self.options().limits;
         let decoded = match RateLimitRequest::decode(bytes, limits) {
             Err(WireError::NotText) => {
-                *repaired = utf8_repair::repaired(bytes).map_err(Failure::invalid)?;
-                RateLimitRequest::decode(repaired, limits)
+                *copy = repaired(bytes).map_err(Failure::invalid)?;
+                RateLimitRequest::decode(copy, limits)
             }
             decoded => decoded,
         };

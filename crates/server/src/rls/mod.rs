@@ -4,14 +4,11 @@
 //! request borrows from the bytes that it arrived in, and a response is appended to those that
 //! leave. `tests/wire.rs` compares both with generated code, on valid and on malformed messages.
 
-mod charges;
 pub mod handler;
 pub mod json;
 mod metadata;
 pub mod request;
 pub mod response;
-mod status;
-mod utf8_repair;
 pub(crate) mod wire;
 
 use self::request::RequestLimits;

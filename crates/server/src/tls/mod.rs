@@ -7,7 +7,6 @@
 //! handshake.
 
 mod config;
-mod files;
 
 use std::fmt;
 use std::io;
@@ -23,8 +22,8 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use self::files::Fingerprint;
-pub use self::files::TlsFiles;
+use self::config::Fingerprint;
+pub use self::config::TlsFiles;
 
 /// Interval between reads of the files.
 pub const CHECK_EVERY: Duration = Duration::from_secs(5);
