@@ -15,37 +15,17 @@ use std::path::{Path, PathBuf};
 use crate::rules::Source;
 
 /// Maximum size of a file in bytes.
-///
-/// ```
-/// assert_eq!(sluicegate_config::files::FILE_BYTES_MAX, 64 << 20);
-/// ```
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum size of all files together in bytes.
-///
-/// ```
-/// assert_eq!(sluicegate_config::files::TOTAL_BYTES_MAX, 256 << 20);
-/// ```
 pub const TOTAL_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of files of a directory.
-///
-/// ```
-/// assert_eq!(sluicegate_config::files::FILES_MAX, 10_000);
-/// ```
 pub const FILES_MAX: usize = 10_000;
 /// How deeply directories may be nested.
-///
-/// ```
-/// assert_eq!(sluicegate_config::files::DIRECTORIES_MAX, 16);
-/// ```
 pub const DIRECTORIES_MAX: usize = 16;
 
 const _: () = assert!(FILE_BYTES_MAX as usize == crate::yaml::TEXT_BYTES_MAX);
 
 /// Which files are read.
-///
-/// ```
-/// assert!(sluicegate_config::files::ReadOptions::default().ignore_dot_files);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Whether files and directories whose names begin with a dot are left out

@@ -23,16 +23,8 @@ use crate::units::UnitError;
 use crate::yaml::Content;
 
 /// Maximum number of limits in one list.
-///
-/// ```
-/// assert_eq!(sluicegate_config::limit::LIMITS_MAX, 32);
-/// ```
 pub const LIMITS_MAX: usize = 32;
 /// The longest name of a limit, in characters.
-///
-/// ```
-/// assert_eq!(sluicegate_config::limit::NAME_CHARS_MAX, 64);
-/// ```
 pub const NAME_CHARS_MAX: usize = 64;
 
 const EXAMPLE: &str = "{ algorithm: token_bucket, rate: 10/s }";

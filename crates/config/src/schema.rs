@@ -39,10 +39,10 @@ use crate::rules::keys::Level;
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-const USE: &str = "Made by the code, see crates/config/src/schema.rs. To use it, begin a file of \
+const USE: &str = "Generated, see crates/config/src/schema.rs. To use it, begin a file of \
                    rules with `# yaml-language-server: $schema=` and the path or URL of this file, \
-                   or name both in the setting `yaml.schemas` of VS Code. What Sluicegate accepts is \
-                   valid here, but not the other way round: `sluicegate check` knows more.";
+                   or name both in the setting `yaml.schemas` of VS Code. Every file that Sluicegate \
+                   accepts is valid here, but not the reverse: `sluicegate check` is stricter.";
 
 /// The schema of a file of rules, as text that ends in a line break.
 ///
@@ -61,7 +61,7 @@ fn document() -> Value {
         "$schema": DRAFT,
         "$comment": USE,
         "title": "Sluicegate rules",
-        "description": "The rules of one domain: who may do how much.",
+        "description": "The rate-limiting rules of one domain.",
     });
     extend(&mut root, keys::level(Level::Root));
     extend(&mut root, json!({ "$defs": definitions() }));

@@ -28,23 +28,11 @@ use self::domains::DomainSource;
 use crate::problem::{self, Problem, Problems, Report};
 
 /// The longest key, and the longest name of a domain, in characters.
-///
-/// ```
-/// assert_eq!(sluicegate_config::rules::KEY_CHARS_MAX, 1_024);
-/// ```
 pub const KEY_CHARS_MAX: usize = 1_024;
 /// The longest value, in characters.
-///
-/// ```
-/// assert_eq!(sluicegate_config::rules::VALUE_CHARS_MAX, 1_024);
-/// ```
 pub const VALUE_CHARS_MAX: usize = 1_024;
 /// Maximum nesting of descriptors in the native form; in Envoy's form the bound is that of YAML, 31
 /// levels.
-///
-/// ```
-/// assert_eq!(sluicegate_config::rules::DEPTH_MAX, 16);
-/// ```
 pub const DEPTH_MAX: usize = 16;
 
 /// One file.
@@ -64,10 +52,6 @@ pub struct Source {
 }
 
 /// Options that are not in the files.
-///
-/// ```
-/// assert!(!sluicegate_config::rules::Options::default().merge_domains);
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Whether several files may hold rules of one domain (`MERGE_DOMAIN_CONFIG`).

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
+use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Part};
 
 use super::limits::{example, limits};
-use super::values::forward_auth;
 use super::values::{
     NETWORK, bits, factor, filled, flag, nothing, percent, requests, set, text, text_or_nothing,
     unit, whole, words,
@@ -14,13 +14,16 @@ use crate::fields::Field;
 use crate::limit::NAME_CHARS_MAX;
 use crate::mode::{ABOVE, BELOW, ELASTIC, SOFT, UP_TO};
 use crate::rules::descriptor::{ON_IDENTITIES, ON_LIMITS};
+use crate::rules::forward_auth::{
+    DENY_STATUS, DESCRIPTORS, HITS, STATUS_MAX, STATUS_MIN, TRUSTED_PROXIES,
+};
 use crate::rules::keys::{Form, KEYS, Key, Level};
 use crate::rules::pattern::{V4, V4_MAX, V6, V6_MAX};
 use crate::rules::rule::{
     COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE,
     ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, SYNC,
 };
-use crate::rules::{KEY_CHARS_MAX, VALUE_CHARS_MAX};
+use crate::rules::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
 /// The mapping of a level, without a title.
 pub(super) fn level(level: Level) -> Value {
@@ -48,91 +51,41 @@ pub(super) fn level(level: Level) -> Value {
     schema
 }
 
-// === the keys ===
-
 /// A key at a level that it belongs to.
 fn property(key: Key, level: Level) -> Value {
-    match key {
-        Key::Domain | Key::Descriptors | Key::Allow | Key::Deny | Key::Removed => of_file(key),
-        Key::ForwardAuth => forward_auth(),
-        Key::Entry | Key::Value | Key::Regex | Key::Cidr => of_entry(key),
-        Key::Unit | Key::RequestsPerUnit | Key::Unlimited | Key::Name => of_rate_limit(key, level),
-        Key::Replaces => replaces(level),
-        Key::RateLimit | Key::Limits => of_limits(key),
-        Key::Mode | Key::Consistency | Key::Prefix | Key::Metadata => nested(key),
-        Key::Id => setting(
-            &ID,
-            text(NAME_CHARS_MAX),
-            "What the rule is called, in place of the way to it.",
-        ),
-        Key::Cost => setting(&COST, whole(1), "How much one hit weighs; 1 if left out."),
-        Key::OnStoreFailure => setting(
-            &ON_STORE_FAILURE,
-            words(&ON_STORE_FAILURES),
-            "What holds while the store cannot be asked: this node's share of the limit (`local`), or \
-             every request is allowed, denied or answered with an error.",
-        ),
-        Key::OnLimit => setting(
-            &ON_LIMIT,
-            words(&ON_LIMIT_WORDS),
-            "What happens to a request above the limit: it is refused (`deny`), waits for its turn \
-             (`shape`) or is kept for later (`queue`).",
-        ),
-        Key::Overflow => setting(
-            &OVERFLOW,
-            words(&OVERFLOWS),
-            "What holds for new keys when the memory store is full: they share one counter, or are \
-             denied or allowed.",
-        ),
-        Key::Shared
-        | Key::ShadowMode
-        | Key::QuotaMode
-        | Key::ShareThreshold
-        | Key::DetailedMetric
-        | Key::ValueToMetric => switch(key),
-    }
-}
-
-pub(super) fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
-    shown(description, schema, json!([example(field.example)]))
-}
-
-fn of_file(key: Key) -> Value {
-    let entries = json!({ "type": "array", "items": reference("entry") });
-    match key {
-        Key::Domain => shown("Whose rules these are.", text(KEY_CHARS_MAX), json!(["shop"])),
-        Key::Allow => shown(
-            "Who passes everything, uncounted.",
-            entries,
+    let entries = || json!({ "type": "array", "items": reference("entry") });
+    let (description, schema, examples) = match key {
+        Key::Mode => return mode(),
+        Key::Consistency => return consistency(),
+        Key::Prefix => return prefix(),
+        Key::ForwardAuth => return forward_auth(),
+        Key::Domain => ("Name of the domain.", text(KEY_CHARS_MAX), json!(["shop"])),
+        Key::Allow => (
+            "Entries whose requests are admitted without being counted.",
+            entries(),
             json!([[{ "key": "remote_address", "cidr": "10.0.0.0/8" }]]),
         ),
-        Key::Deny => shown(
-            "Who passes nothing; it wins over `allow`.",
-            entries,
+        Key::Deny => (
+            "Entries whose requests are denied; takes precedence over `allow`.",
+            entries(),
             json!([[{ "key": "user_id", "value": "mallory" }]]),
         ),
-        Key::Removed => shown(
+        Key::Removed => (
             "Removes the domain from a running service at once; without it, rules that vanish stay in \
              force for a grace period.",
             set(),
             json!([true]),
         ),
-        _ => shown(
-            "The entries that a request may have here, each with its limits and with those that may \
-             follow.",
+        Key::Descriptors => (
+            "Entries of a request at this level, each with its limits and nested descriptors.",
             json!({ "type": ["array", "null"], "items": reference("descriptor") }),
             json!([[{
                 "key": "user_id",
                 "limits": [{ "algorithm": "token_bucket", "rate": "10/s" }],
             }]]),
         ),
-    }
-}
-
-fn of_entry(key: Key) -> Value {
-    match key {
-        Key::Entry => shown(
-            "What is known of a request: the key of an entry.",
+        Key::Entry => (
+            "Key of an entry of the request.",
             text(KEY_CHARS_MAX),
             json!(["user_id", "remote_address", "path"]),
         ),
@@ -140,164 +93,169 @@ fn of_entry(key: Key) -> Value {
             let mut value = text_or_nothing();
             extend(&mut value, json!({ "maxLength": VALUE_CHARS_MAX }));
             let examples = json!(["/login", "/api/*/search*"]);
-            shown("The value of the entry, in which a `*` stands for anything.", value, examples)
+            ("Value of the entry; `*` matches any text.", value, examples)
         }
-        Key::Regex => shown(
-            "A regular expression that matches anywhere in the value, so mind `^` and `$`.",
+        Key::Regex => (
+            "Regular expression that matches anywhere in the value; anchor it with `^` and `$`.",
             text(VALUE_CHARS_MAX),
             json!(["^/v[0-9]+/"]),
         ),
-        _ => shown(
-            "A network that the value lies in, or a list of them; the longest wins.",
-            json!({
-                "type": ["string", "array"],
-                "pattern": NETWORK,
-                "items": { "type": "string", "pattern": NETWORK },
-                "minItems": 1,
-            }),
+        Key::Cidr => (
+            "Network that contains the value, or a list of networks; the longest prefix wins.",
+            networks(),
             json!(["10.0.0.0/8", ["10.0.0.0/8", "fd00::/8"]]),
         ),
-    }
-}
-
-fn of_limits(key: Key) -> Value {
-    match key {
-        Key::Limits => shown(
-            "What may pass: one limit, or a list of them of which all are charged or none.",
+        Key::Limits => (
+            "One limit, or a list of limits that are charged all or none.",
             limits(),
             json!([[{ "algorithm": "token_bucket", "rate": "10/s", "burst": 50 }]]),
         ),
-        _ => shown(
-            "What may pass, in Envoy's form: denied requests count too.",
+        Key::RateLimit => (
+            "Limit in Envoy's form; denied requests count too.",
             reference("rate_limit"),
             json!([{ "unit": "minute", "requests_per_unit": 100 }]),
         ),
-    }
-}
-
-fn of_rate_limit(key: Key, level: Level) -> Value {
-    match (key, level) {
-        (Key::Unit, _) => {
-            shown("The time that is counted over.", text_or_nothing(), json!(["minute"]))
+        Key::Unit => ("Window of the limit.", text_or_nothing(), json!(["minute"])),
+        Key::RequestsPerUnit => ("Requests per window; 0 if omitted.", requests(), json!([100])),
+        Key::Unlimited => {
+            ("Whether all requests are admitted without being counted.", flag(), json!([true]))
         }
-        (Key::RequestsPerUnit, _) => {
-            shown("How many may pass in it; none if left out.", requests(), json!([100]))
+        Key::Name if level == Level::Replaced => {
+            ("Name of the replaced rule.", filled(), json!(["per-user"]))
         }
-        (Key::Unlimited, _) => {
-            shown("Whether everything passes, uncounted.", flag(), json!([true]))
+        Key::Name => ("Name of the rule.", text_or_nothing(), json!(["per-user"])),
+        // In Envoy's form a list of mappings with names, in the native form a list of ids.
+        Key::Replaces => {
+            let (schema, examples) = if level == Level::RateLimit {
+                let names = self::level(Level::Replaced);
+                let names = json!({ "type": ["array", "null"], "items": names });
+                (names, json!([[{ "name": "per-user" }]]))
+            } else {
+                (json!({ "type": "array", "items": filled() }), json!([["per-user"]]))
+            };
+            ("Rules that are not applied to requests that match this one.", schema, examples)
         }
-        (_, Level::Replaced) => {
-            shown("The name of the rule that does not count.", filled(), json!(["per-user"]))
+        Key::Metadata => (
+            "Free-form data that is returned to the client.",
+            json!({ "type": ["object", "null"] }),
+            json!([{ "tier": "gold" }]),
+        ),
+        Key::Id => {
+            let description = "Identifier of the rule; the path to it if omitted.";
+            return setting(&ID, text(NAME_CHARS_MAX), description);
         }
-        _ => shown("What the rule is called.", text_or_nothing(), json!(["per-user"])),
-    }
-}
-
-/// In Envoy's form a list of names in mappings, in the native form a list of ids.
-fn replaces(level: Level) -> Value {
-    let description = "The rules that do not count in a request that this one matches.";
-    if level == Level::RateLimit {
-        let names = json!({ "type": ["array", "null"], "items": self::level(Level::Replaced) });
-        return shown(description, names, json!([[{ "name": "per-user" }]]));
-    }
-    let ids = json!({ "type": "array", "items": filled() });
-    shown(description, ids, json!([["per-user"]]))
-}
-
-fn switch(key: Key) -> Value {
-    let description = match key {
-        Key::Shared => "Whether all values that are matched share one counter.",
-        Key::ShadowMode => {
-            "Whether it is judged and counted, and never denied; `mode: shadow` in our own form."
+        Key::Cost => return setting(&COST, whole(1), "Cost of one hit; 1 if omitted."),
+        Key::OnStoreFailure => {
+            let description = "Decision while the store is unavailable: by this node's share of the \
+                               limit (`local`), or every request is allowed, denied or answered \
+                               with an error.";
+            return setting(&ON_STORE_FAILURE, words(&ON_STORE_FAILURES), description);
         }
-        Key::QuotaMode => {
-            "Whether a request is denied only if all rules in this mode that it meets deny."
+        Key::OnLimit => {
+            let description = "Handling of requests above the limit: denied (`deny`), delayed \
+                               (`shape`) or queued (`queue`).";
+            return setting(&ON_LIMIT, words(&ON_LIMIT_WORDS), description);
         }
-        Key::ShareThreshold => {
-            "Whether all values that the `*` in `value` stands for share one counter."
+        Key::Overflow => {
+            let description = "Handling of new keys when the memory store is full: they share one \
+                               counter, or are denied or allowed.";
+            return setting(&OVERFLOW, words(&OVERFLOWS), description);
         }
-        Key::DetailedMetric => "Whether metrics are told apart by the values of every entry.",
-        _ => "Whether metrics are told apart by the value of this entry.",
+        Key::Shared => ("Whether all matched values share one counter.", flag(), json!([true])),
+        Key::ShadowMode => (
+            "Whether denials are counted but not enforced; `mode: shadow` in the native form.",
+            flag(),
+            json!([true]),
+        ),
+        Key::QuotaMode => (
+            "Whether a request is denied only if all matched rules in this mode deny it.",
+            flag(),
+            json!([true]),
+        ),
+        Key::ShareThreshold => (
+            "Whether all values that match the `*` in `value` share one counter.",
+            flag(),
+            json!([true]),
+        ),
+        Key::DetailedMetric => {
+            ("Whether metrics are labelled with the values of all entries.", flag(), json!([true]))
+        }
+        Key::ValueToMetric => {
+            ("Whether metrics are labelled with the value of this entry.", flag(), json!([true]))
+        }
     };
-    shown(description, flag(), json!([true]))
+    shown(description, schema, examples)
+}
+
+fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
+    shown(description, schema, json!([example(field.example)]))
+}
+
+/// A network or a list of networks.
+fn networks() -> Value {
+    json!({
+        "type": ["string", "array"],
+        "pattern": NETWORK,
+        "items": { "type": "string", "pattern": NETWORK },
+        "minItems": 1,
+    })
 }
 
 // === values with fields of their own ===
 
-fn nested(key: Key) -> Value {
-    match key {
-        Key::Mode => mode(),
-        Key::Consistency => consistency(),
-        Key::Prefix => {
-            let v4 = bits(0, V4_MAX.into(), "/?");
-            let v6 = bits(0, V6_MAX.into(), "/?");
-            let mut fields = mapping([
-                (
-                    V4.name,
-                    setting(&V4, v4, "How many bits of an IPv4 address tell counters apart."),
-                ),
-                (
-                    V6.name,
-                    setting(&V6, v6, "How many bits of an IPv6 address tell counters apart."),
-                ),
-            ]);
-            extend(&mut fields, json!({ "minProperties": 1 }));
-            let examples = json!([{ "v4": 32, "v6": 64 }]);
-            shown("Which addresses share a counter: those of one network.", fields, examples)
-        }
-        _ => shown(
-            "Free data, handed on to whoever asked.",
-            json!({ "type": ["object", "null"] }),
-            json!([{ "tier": "gold" }]),
-        ),
-    }
+fn prefix() -> Value {
+    let (v4, v6) = (bits(0, V4_MAX.into(), "/?"), bits(0, V6_MAX.into(), "/?"));
+    let mut fields = mapping([
+        (V4.name, setting(&V4, v4, "Prefix length of IPv4 addresses.")),
+        (V6.name, setting(&V6, v6, "Prefix length of IPv6 addresses.")),
+    ]);
+    extend(&mut fields, json!({ "minProperties": 1 }));
+    let examples = json!([{ "v4": 32, "v6": 64 }]);
+    shown("Addresses of one network share a counter.", fields, examples)
 }
 
 fn mode() -> Value {
-    let soft = "Up to so much above the limit is admitted, and marked.";
+    let soft = "Excess above the limit that is admitted and marked.";
     let mut elastic = mapping([
         (
             UP_TO.name,
             setting(
                 &UP_TO,
                 factor(ELASTIC_FACTOR_MAX, "x"),
-                "How many times the limit passes while the load is low.",
+                "Multiple of the limit that is admitted while the load is low.",
             ),
         ),
-        (BELOW.name, setting(&BELOW, percent(), "The load below which more passes.")),
-        (
-            ABOVE.name,
-            setting(&ABOVE, percent(), "The load above which no more than the limit passes."),
-        ),
+        (BELOW.name, setting(&BELOW, percent(), "Load below which more is admitted.")),
+        (ABOVE.name, setting(&ABOVE, percent(), "Load above which only the limit is admitted.")),
     ]);
     extend(&mut elastic, json!({ "required": [UP_TO.name, BELOW.name, ABOVE.name] }));
     let levels = json!([{ "up_to": "2x", "below": "70%", "above": "85%" }]);
     let mut numbers = mapping([
         (SOFT.name, setting(&SOFT, percent(), soft)),
-        (ELASTIC, shown("More than the limit passes while the load is low.", elastic, levels)),
+        (ELASTIC, shown("Admits more than the limit while the load is low.", elastic, levels)),
     ]);
     extend(&mut numbers, json!({ "minProperties": 1, "maxProperties": 1 }));
     shown(
-        "How strictly: never above the limit (`hard`, if left out), never denied (`shadow`), or with \
-         room above it (`soft`, `elastic`).",
+        "Enforcement: at the limit (`hard`, the default), never denied (`shadow`), or with excess \
+         (`soft`, `elastic`).",
         json!({ "anyOf": [{ "enum": ["hard", "shadow"] }, numbers] }),
         json!(["shadow", { "soft": "10%" }]),
     )
 }
 
 fn consistency() -> Value {
-    let often = "How often nodes tell each other, from 1ms to 1m; 100ms if left out.";
-    let eventual_text = "Nodes decide by themselves and tell each other.";
+    let often = "Interval of synchronization between nodes, from 1ms to 1m; 100ms if omitted.";
+    let eventual_text = "Nodes decide locally and synchronize their counts.";
     let interval = setting(&SYNC, reference("duration"), often);
     let eventual = detailed("eventual", eventual_text, SYNC.name, interval, json!("50ms"));
-    let heavy = "What happens to keys that are asked for very often: nodes buy ahead for them \
-                 (`leased`), or not (`strict`, if left out).";
-    let strict_text = "Each decision asks the store.";
+    let heavy = "Handling of hot keys: nodes lease quota for them (`leased`), or not (`strict`, the \
+                 default).";
+    let strict_text = "Each decision is a call to the store.";
     let hot = setting(&HOT_KEYS, words(&HOT_KEYS_WORDS), heavy);
     let strict = detailed("strict", strict_text, HOT_KEYS.name, hot, json!("leased"));
     shown(
-        "What nodes promise together: each decision asks the store (`strict`, if left out), nodes buy \
-         ahead (`leased`), or they tell each other afterwards (`eventual`).",
+        "Consistency between nodes: each decision is a call to the store (`strict`, the default), \
+         nodes lease quota (`leased`), or they synchronize counts afterwards (`eventual`).",
         json!({ "anyOf": [{ "enum": ["strict", "leased", "eventual"] }, eventual, strict] }),
         json!([
             "leased",
@@ -316,8 +274,64 @@ fn detailed(word: &str, description: &str, name: &str, field: Value, example: Va
     schema
 }
 
+fn forward_auth() -> Value {
+    let entries = json!({
+        "type": "object",
+        "additionalProperties": part(),
+        "propertyNames": { "minLength": 1, "maxLength": KEY_CHARS_MAX, "pattern": "^[^*]*$" },
+        "minProperties": 1,
+        "maxProperties": DEPTH_MAX,
+    });
+    let descriptors =
+        json!({ "type": "array", "items": entries, "minItems": 1, "maxItems": DESCRIPTORS_MAX });
+    let status = bits(STATUS_MIN.into(), STATUS_MAX.into(), "");
+    let mut fields = mapping([
+        (
+            TRUSTED_PROXIES,
+            shown(
+                "Networks of proxies whose forwarded client address is trusted; the loopback if omitted.",
+                networks(),
+                json!([["127.0.0.0/8", "10.0.0.0/8"]]),
+            ),
+        ),
+        (
+            DESCRIPTORS,
+            shown(
+                "Descriptors of a request, each with the source of the value of each key. A \
+                 descriptor with a missing value is omitted.",
+                descriptors,
+                json!([[{ "remote_address": "client_ip" }, { "user": "header X-User", "path": "path" }]]),
+            ),
+        ),
+        (HITS.name, setting(&HITS, part(), "Hits per request; 1 if omitted.")),
+        (
+            DENY_STATUS.name,
+            setting(&DENY_STATUS, status, "HTTP status of denials; nginx requires 403."),
+        ),
+    ]);
+    extend(&mut fields, json!({ "required": [DESCRIPTORS] }));
+    shown(
+        "Forward authentication for proxies: nginx, Caddy, Traefik.",
+        fields,
+        json!([{ "descriptors": [{ "remote_address": "client_ip" }] }]),
+    )
+}
+
+/// A part of a request.
+fn part() -> Value {
+    let plain: Vec<&str> = Part::WORDS.into_iter().filter(|word| !named(word)).collect();
+    let named = "(?:header|cookie|query)\\s+\\S+";
+    let pattern =
+        format!("^\\s*(?:text\\s+\\S|(?:{}|{named})(?:\\s+or\\s+\\S|\\s*$))", plain.join("|"));
+    json!({ "type": "string", "pattern": pattern, "maxLength": VALUE_CHARS_MAX })
+}
+
+fn named(word: &str) -> bool {
+    matches!(word, "header" | "cookie" | "query" | "text")
+}
+
 /// A mapping with these fields and no others.
-pub(super) fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
+fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let properties: Map<String, Value> =
         fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })

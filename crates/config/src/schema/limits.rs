@@ -45,7 +45,7 @@ pub(super) fn limit() -> Value {
         "type": "object",
         "properties": {
             ALGORITHM.name: shown(
-                "How it counts, which also says what fields there are.",
+                "Algorithm; it determines the other fields.",
                 json!({ "enum": names }),
                 json!([ALGORITHM.example]),
             ),
@@ -101,28 +101,24 @@ fn algorithm(form: &AlgorithmForm) -> Value {
 
 fn name() -> Value {
     let example = json!([NAME.example]);
-    shown("What the limit is called in answers and metrics.", text(NAME_CHARS_MAX), example)
+    shown("Name of the limit in answers and metrics.", text(NAME_CHARS_MAX), example)
 }
 
 /// The description of each algorithm; tests check that it is complete.
 fn described(algorithm: &str) -> &'static str {
     match algorithm {
-        "token_bucket" => {
-            "A rate with bursts: tokens come at the rate, and up to `burst` are kept."
+        "token_bucket" => "A rate with bursts: tokens refill at the rate, up to `burst`.",
+        "leaky_bucket" => "A constant outflow: early requests wait in a bounded queue.",
+        "fixed_window" => "A count per window that starts at zero in each window.",
+        "sliding_log" => "Exact in any rolling window: stores the time of each hit.",
+        "sliding_window" => "Approximates a log with two counts.",
+        "smooth_bursty" => {
+            "A smooth rate that stores unused permits for a while, as Guava's `SmoothBursty`."
         }
-        "leaky_bucket" => {
-            "An even outflow: what comes too early waits in a queue of bounded length."
-        }
-        "fixed_window" => "So many per window, and each window starts anew.",
-        "sliding_log" => {
-            "Never more than so many in any stretch of time, exactly: it remembers each hit."
-        }
-        "sliding_window" => "Nearly as exact as a log, with two counts in place of it.",
-        "smooth_bursty" => "An even pace that stores unused permits for a while, as Guava's does.",
-        "warm_up" => "An even pace that starts slowly after a pause.",
-        "cycle" => "So many permits in each cycle, which may be booked ahead.",
-        "concurrency" => "So many at a time.",
-        "tally" => "Counts per window as envoyproxy/ratelimit does, also what is denied.",
+        "warm_up" => "A smooth rate that starts slowly after an idle period.",
+        "cycle" => "Permits per cycle; later cycles can be booked ahead.",
+        "concurrency" => "Concurrent requests.",
+        "tally" => "Counts per window as envoyproxy/ratelimit does, denied requests included.",
         "unlimited" => "No limit.",
         _ => "",
     }
@@ -146,51 +142,51 @@ fn rates() -> Vec<(&'static str, Value)> {
         "minItems": 1,
         "maxItems": LOG_WINDOWS_MAX,
     });
-    let several = "Several rates on one log, in place of `rate`.";
+    let several = "Several rates on one log, instead of `rate`.";
     vec![
-        field(&RATE, reference("rate"), "How many may pass in which time."),
+        field(&RATE, reference("rate"), "Requests per period."),
         (RATES, shown(several, list, json!([["10/m", "2 per 3s"]]))),
     ]
 }
 
 fn numbers() -> Vec<(&'static str, Value)> {
-    let burst = "How many tokens the bucket holds; the number of the rate if left out.";
-    let initial = "How many tokens a new bucket has; as many as it holds if left out.";
-    let cold = "How many times slower it is after a pause; 3 if left out.";
+    let burst = "Capacity of the bucket; the count of the rate if omitted.";
+    let initial = "Tokens of a new bucket; its capacity if omitted.";
+    let cold = "Slowdown factor after an idle period; 3 if omitted.";
     vec![
         field(&BURST, whole(1), burst),
         field(&INITIAL, whole(0), initial),
-        field(&QUEUE, whole(0), "How many may wait; none if left out."),
+        field(&QUEUE, whole(0), "Length of the queue; 0 if omitted."),
         field(&COLD_FACTOR, factor(COLD_FACTOR_MAX, ""), cold),
-        field(&PERMITS, whole(0), "How many permits a cycle has."),
-        field(&MAX, whole(0), "How many at a time."),
+        field(&PERMITS, whole(0), "Permits per cycle."),
+        field(&MAX, whole(0), "Maximum number of concurrent requests."),
     ]
 }
 
 fn times() -> Vec<(&'static str, Value)> {
     let time = |known, description| field(known, reference("duration"), description);
-    let forget = "How long somebody who does nothing is remembered, at the least; 24h if left out.";
+    let forget = "Minimum time before an idle identity is forgotten; 24h if omitted.";
     vec![
         time(&FORGET_AFTER, forget),
-        time(&MIN_GAP, "How far apart two hits must be."),
-        time(&MAX_BURST, "For how long unused permits are stored; 1s if left out."),
-        time(&WARM_UP, "How long it takes to reach the rate after a pause, at most 1h."),
-        time(&PERIOD, "How long a cycle lasts."),
-        time(&LEASE, "After how long a slot that was not given back is free again."),
+        time(&MIN_GAP, "Minimum time between two hits."),
+        time(&MAX_BURST, "Time for which unused permits are stored; 1s if omitted."),
+        time(&WARM_UP, "Time to reach the rate after an idle period, at most 1h."),
+        time(&PERIOD, "Length of a cycle."),
+        time(&LEASE, "Time after which a slot that was not released is free again."),
     ]
 }
 
 fn choices() -> Vec<(&'static str, Value)> {
-    let refill = "Whether tokens come one by one (`greedy`), all at once each period (`interval`), \
-                  or so on the clock (`aligned`).";
-    let align = "Whether windows begin on the `clock`, with the `first_hit`, or by the `calendar`.";
-    let rounding = "Whether a part of a hit counts as none (`floor`) or as one (`up`).";
+    let refill = "Refill one by one (`greedy`), all at once each period (`interval`), or so on the \
+                  clock (`aligned`).";
+    let align = "Start of windows: on the `clock`, at the `first_hit`, or by the `calendar`.";
+    let rounding = "Rounding of fractional hits: down (`floor`) or `up`.";
     let zone = json!({ "type": "string", "minLength": 1 });
-    let count_denied = "Whether denied hits count too, which keeps those out who hammer.";
+    let count_denied = "Whether denied hits count too, which penalizes aggressive clients.";
     vec![
         field(&REFILL, words(&REFILLS), refill),
         field(&ALIGN, words(&ALIGNS), align),
-        field(&ZONE, zone, "The time zone of the calendar; UTC if left out."),
+        field(&ZONE, zone, "Time zone of the calendar; UTC if omitted."),
         field(&ROUNDING, words(&ROUNDINGS), rounding),
         field(&COUNT_DENIED, truth(), count_denied),
     ]
