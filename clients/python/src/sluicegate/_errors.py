@@ -1,0 +1,55 @@
+"""Exceptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Optional
+
+if TYPE_CHECKING:
+    from ._types import Decision
+
+
+class SluicegateError(Exception):
+    """Base class of all exceptions of this package."""
+
+
+class Denied(SluicegateError):
+    """A limit denied the request; nothing was charged."""
+
+    def __init__(self, decision: Decision) -> None:
+        limit = f" by `{decision.limit}`" if decision.limit else ""
+        if decision.source == "policy":
+            reason = "the service is unavailable"
+        elif decision.retry_after is None:
+            reason = "waiting does not help"
+        else:
+            reason = f"retry after {decision.retry_after:g} s"
+        super().__init__(f"denied{limit}: {reason}")
+        self.decision = decision
+
+    @property
+    def retry_after(self) -> Optional[float]:
+        """Seconds to wait; `None` if waiting does not help."""
+        return self.decision.retry_after
+
+
+class Unavailable(SluicegateError):
+    """The service did not answer, or is overloaded or shutting down."""
+
+
+class ServiceError(SluicegateError):
+    """The service rejected the request: an error to fix, not a denial."""
+
+    def __init__(self, status: int, code: str, message: str, context: Mapping[str, Any]) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.context = context
+
+
+class UnknownReservation(ServiceError):
+    """The service has never issued this reservation, or has dropped it long after its expiry."""
+
+
+class SettledReservation(ServiceError):
+    """The reservation was committed or cancelled before."""

@@ -1,0 +1,163 @@
+"""A real service, and a client of each kind with one blocking interface."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, ContextManager, Iterator, Optional, Tuple, Type, cast
+
+import anyio.from_thread
+import httpx
+import pytest
+
+import sluicegate._protocol
+from sluicegate import AsyncClient, AsyncReservation, Client, Denied
+
+HERE = Path(__file__).parent
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[str]:
+    """The URL of a service with the rules of this folder."""
+    program = os.environ.get(
+        "SLUICEGATE_TEST_SERVICE", str(HERE / "../../../target/debug/sluicegate")
+    )
+    if not Path(program).exists():
+        pytest.exit(f"no service at {program}: build it, or set SLUICEGATE_TEST_SERVICE to it", 1)
+    args = [program, "serve", "--json", "--rules", str(HERE / "rules.yaml")]
+    for endpoint in ("--http", "--grpc", "--admin"):
+        args += [endpoint, "127.0.0.1:0"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://{json.loads(process.stdout.readline())['http']}"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries do not wait."""
+    monkeypatch.setattr(sluicegate._protocol, "_RETRY_PAUSE", 0)
+
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A value that no other test uses."""
+    return f"n{next(_names)}"
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def make_client(request: pytest.FixtureRequest, service: str) -> Iterator[MakeClient]:
+    """Creates clients of one kind; the same test thus covers all of them."""
+    if request.param == "sync":
+        yield lambda url=service, **settings: Client(url, **_quick(settings))
+        return
+    with anyio.from_thread.start_blocking_portal(request.param) as portal:
+
+        def make(url: str = service, **settings: Any) -> Client:
+            # In the event loop, and with it the interface of `Client`.
+            return cast(Client, Blocking(portal, portal.call(lambda: _make(url, settings))))
+
+        yield make
+
+
+@pytest.fixture
+def client(make_client: MakeClient) -> Iterator[Client]:
+    with make_client(on_unavailable="raise") as client:
+        yield client
+
+
+async def _make(url: str, settings: Any) -> AsyncClient:
+    return AsyncClient(url, **_quick(settings))
+
+
+def _quick(settings: Any) -> Any:
+    return {"transport": Faults(), **settings}
+
+
+class Blocking:
+    """An `AsyncClient` or an `AsyncReservation` that blocks."""
+
+    def __init__(self, portal: anyio.from_thread.BlockingPortal, target: Any) -> None:
+        self._portal = portal
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **named: Any) -> Any:
+            async def perform() -> Any:
+                result = found(*args, **named)
+                return await result if hasattr(result, "__await__") else result
+
+            result = self._portal.call(perform)
+            is_held = isinstance(result, AsyncReservation)
+            return Blocking(self._portal, result) if is_held else result
+
+        return call
+
+    def __enter__(self) -> Blocking:
+        self._portal.call(self._target.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self._portal.call(self._target.__aexit__, kind, error, trace)
+
+
+class Faults(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """A transport that loses the first responses, or answers by itself, and counts requests."""
+
+    def __init__(self, lost: int = 0, answer: Optional[Tuple[int, bytes]] = None) -> None:
+        self.lost = lost
+        self.answer = answer
+        self.requests: list[httpx.Request] = []
+        # Certificates take long to load, and none is used here.
+        self._sync = httpx.HTTPTransport(verify=False)
+        self._async = httpx.AsyncHTTPTransport(verify=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._own(request) or self._kept(self._sync.handle_request(request))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        own = self._own(request)
+        return own or self._kept(await self._async.handle_async_request(request))
+
+    def _own(self, request: httpx.Request) -> Optional[httpx.Response]:
+        self.requests.append(request)
+        return (
+            None if self.answer is None else httpx.Response(self.answer[0], content=self.answer[1])
+        )
+
+    def _kept(self, response: httpx.Response) -> httpx.Response:
+        if self.lost > 0:
+            self.lost -= 1
+            raise httpx.ReadError("the response is lost")
+        return response
+
+
+def unreachable() -> str:
+    """The URL of a port that was just free."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def denied() -> ContextManager[Any]:
+    return pytest.raises(Denied)

@@ -1,0 +1,97 @@
+"""Checks, peeks, refunds, waits, batches and operator calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate import Client, Denied, Descriptor, LimitOverride, Request, ServiceError
+
+
+def test_a_check_is_charged_until_it_is_denied(client: Client, name: str) -> None:
+    for left in (2, 1, 0):
+        decision = client.check("test", {"user": name})
+        assert decision and decision.source == "service"
+        assert (decision.limit, decision.remaining) == ("calls", left)
+        assert decision.retry_after is None
+    decision = client.check("test", {"user": name})
+    assert not decision
+    assert decision.retry_after is not None and 0 < decision.retry_after <= 86400 / 3
+    with pytest.raises(Denied, match="denied by `calls`: retry after") as raised:
+        decision.or_raise()
+    assert raised.value.retry_after == decision.retry_after
+
+
+def test_a_cost_that_never_passes_has_no_retry_after(client: Client, name: str) -> None:
+    decision = client.check("test", {"user": name}, hits=4)
+    assert not decision and decision.retry_after is None
+    assert decision.statuses[0].max_cost == 3
+    with pytest.raises(Denied, match="waiting does not help"):
+        decision.or_raise()
+
+
+def test_costs_of_descriptors_and_keys_that_are_fields(client: Client, name: str) -> None:
+    decision = client.check("test", {"tokens": name}, Descriptor({"hits": name}, hits=4), hits=100)
+    assert [s.remaining for s in decision.statuses] == [900, 6]
+
+
+def test_a_limit_override(client: Client, name: str) -> None:
+    one = Descriptor([("tenant", name)], limit=LimitOverride(5, "day"))
+    decision = client.check("test", one)
+    assert (decision.limit, decision.remaining) == ("override", 4)
+
+
+def test_a_peek_charges_nothing(client: Client, name: str) -> None:
+    for _ in range(2):
+        assert client.peek("test", {"user": name}, hits=3)
+    assert not client.peek("test", {"user": name}, hits=4)
+
+
+def test_a_refund_needs_only_the_decision(client: Client, name: str) -> None:
+    decision = client.check("test", {"user": name}, hits=3)
+    assert client.refund(decision).remaining == 3
+    with pytest.raises(ValueError, match="only an admitted check"):
+        client.refund(client.peek("test", {"user": name}))
+
+
+def test_a_wait_ends_when_the_quota_is_back(client: Client, name: str) -> None:
+    assert client.wait("test", {"fast": name}).waited == 0
+    decision = client.wait("test", {"fast": name})
+    assert decision and decision.waited is not None
+
+
+def test_a_wait_that_would_take_too_long_is_denied_at_once(client: Client, name: str) -> None:
+    client.check("test", {"user": name}, hits=3)
+    assert not client.wait("test", {"user": name}, timeout=1)
+
+
+def test_a_batch_is_decided_one_by_one(client: Client, name: str) -> None:
+    requests = [Request("test", {"user": name}, hits=hits) for hits in (2, 2, 1)]
+    decisions = client.check_many(requests)
+    assert [bool(one) for one in decisions] == [True, False, True]
+
+
+def test_usage_and_reset(client: Client, name: str) -> None:
+    client.check("test", {"tokens": name}, hits=10)
+    (state,) = client.inspect("test", {"tokens": name})
+    assert state.rule == "test/tokens"
+    assert [(one.limit, one.quota, one.used) for one in state.limits] == [
+        ("minute", 1000, 10),
+        ("day", 5000, 10),
+    ]
+    client.reset("test", {"tokens": name})
+    (state,) = client.inspect("test", {"tokens": name})
+    assert [one.used for one in state.limits] == [0, 0]
+
+
+def test_an_explanation(client: Client, name: str) -> None:
+    explanation = client.explain("test", {"user": name}, hits=4)
+    assert not explanation.allowed and "test/user" in explanation.why
+    assert client.explain("tets", {"user": name}).hint is not None
+
+
+def test_an_invalid_request_is_an_error_and_not_a_denial(client: Client) -> None:
+    with pytest.raises(ServiceError, match=r"400 invalid_request: .*must be a string") as raised:
+        client.check("test", {"user": 42})  # type: ignore[dict-item]
+    assert raised.value.context["field"] == "descriptors[0].user"
+    with pytest.raises(ServiceError, match="more than"):
+        client.check_many([Request("test", {"user": "x"})] * 1001)

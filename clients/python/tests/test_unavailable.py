@@ -1,0 +1,122 @@
+"""Lost responses, retries, and the policy for an unavailable service."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Faults, MakeClient, denied, unreachable
+
+from sluicegate import Client, Request, ServiceError, Unavailable
+
+
+def test_a_retry_after_a_lost_response_is_charged_once(make_client: MakeClient, name: str) -> None:
+    faults = Faults(lost=1)
+    with make_client(transport=faults, on_unavailable="raise") as client:
+        assert client.check("test", {"user": name}).remaining == 2
+        first, second = faults.requests
+        assert first.headers["Idempotency-Key"] == second.headers["Idempotency-Key"]
+        assert client.check("test", {"user": name}).remaining == 1
+        assert faults.requests[2].headers["Idempotency-Key"] != first.headers["Idempotency-Key"]
+
+
+def test_every_charging_call_survives_a_lost_response(make_client: MakeClient, name: str) -> None:
+    faults = Faults()
+    with make_client(transport=faults, on_unavailable="raise") as client:
+
+        def losing() -> Client:
+            faults.lost = 1
+            return client
+
+        checked = losing().check("test", {"tokens": name}, hits=100)
+        assert losing().refund(checked).remaining == 1000
+        assert losing().wait("test", {"tokens": name}, hits=100).remaining == 900
+        losing().check_many([Request("test", {"tokens": name}, hits=100)])
+        held = losing().reserve("test", {"tokens": name}, hits=300)
+        assert losing() and held.commit(100).returned == 200
+        held = losing().reserve("test", {"tokens": name}, hits=300)
+        assert losing() and held.cancel().returned == 300
+        assert client.peek("test", {"tokens": name}).remaining == 700
+
+
+def test_retries_are_bounded(make_client: MakeClient, name: str) -> None:
+    faults = Faults(lost=9)
+    with make_client(transport=faults, retries=2, on_unavailable="raise") as client:
+        with pytest.raises(Unavailable, match="ReadError: the response is lost"):
+            client.check("test", {"user": name})
+    assert len(faults.requests) == 3
+
+
+def test_the_policy_is_visible_in_the_decision(make_client: MakeClient) -> None:
+    with make_client(unreachable()) as client:
+        decision = client.check("test", {"user": "x"})
+        assert decision and decision.source == "policy"
+        assert isinstance(decision.error, Unavailable)
+        assert [bool(one) for one in client.check_many([Request("test", {"user": "x"})] * 2)] == [
+            True
+        ] * 2
+        assert client.refund(decision) is decision
+        with client.reserve("test", {"user": "x"}) as held:
+            assert held.decision.source == "policy" and held.token is None
+            assert held.renew(1).source == "policy"
+            assert held.commit(1).source == "policy"
+    with make_client(unreachable(), on_unavailable="deny") as client:
+        decision = client.check("test", {"user": "x"})
+        assert not decision and decision.source == "policy"
+        with denied() as raised:
+            client.reserve("test", {"user": "x"})
+        assert str(raised.value) == "denied: the service is unavailable"
+    with make_client(unreachable(), on_unavailable="raise") as client:
+        with pytest.raises(Unavailable, match="no response: ConnectError"):
+            client.check("test", {"user": "x"})
+
+
+def test_a_lost_settlement_is_visible_and_does_not_raise(
+    make_client: MakeClient, name: str
+) -> None:
+    faults = Faults()
+    with make_client(transport=faults) as client:
+        held = client.reserve("test", {"tokens": name}, hits=300)
+        faults.answer = (503, b'{"error":{"code":"overloaded","message":"too many","context":{}}}')
+        settled = held.commit(100)
+        assert settled.source == "policy" and str(settled.error) == "too many"
+
+
+def test_operator_calls_never_follow_the_policy(make_client: MakeClient) -> None:
+    with make_client(unreachable()) as client, pytest.raises(Unavailable):
+        client.inspect("test", {"user": "x"})
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"[]", b"{}", b'{"allowed":true}'])
+def test_another_server_is_an_error_with_a_remedy(make_client: MakeClient, body: bytes) -> None:
+    with make_client(transport=Faults(answer=(200, body))) as client:
+        with pytest.raises(ServiceError, match="not a response of Sluicegate.* HTTP address"):
+            client.check("test", {"user": "x"})
+    with make_client(transport=Faults(answer=(404, body))) as client:
+        with pytest.raises(ServiceError, match="status 404, not from Sluicegate"):
+            client.check("test", {"user": "x"})
+
+
+def test_errors_as_problems_have_the_same_form(make_client: MakeClient) -> None:
+    problem = b'{"status":400,"detail":"line 1","code":"invalid_request","line":1}'
+    with make_client(transport=Faults(answer=(400, problem))) as client:
+        with pytest.raises(ServiceError, match="400 invalid_request: line 1") as raised:
+            client.check("test", {"user": "x"})
+    assert raised.value.context["line"] == 1
+
+
+def test_only_operator_calls_carry_the_token(make_client: MakeClient, name: str) -> None:
+    faults = Faults()
+    with make_client(transport=faults, token="secret") as client:
+        client.check("test", {"user": name})
+        client.inspect("test", {"user": name})
+    assert [r.headers.get("Authorization") for r in faults.requests] == [None, "Bearer secret"]
+
+
+def test_settings_are_validated() -> None:
+    with pytest.raises(ValueError, match="url '127.0.0.1:8080': must begin with http"):
+        Client("127.0.0.1:8080")
+    with pytest.raises(ValueError, match="on_unavailable 'open': must be 'allow'"):
+        Client(on_unavailable="open")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout 0: must be above 0"):
+        Client(timeout=0)
+    with pytest.raises(ValueError, match="retries -1: must be 0 or more"):
+        Client(retries=-1)
