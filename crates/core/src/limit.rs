@@ -101,8 +101,6 @@ macro_rules! with_kernel {
     };
 }
 
-// === impl Limit: what it is ===
-
 impl Limit {
     /// The name of the algorithm, as it is written in a rule.
     #[must_use]
@@ -156,8 +154,6 @@ impl Limit {
         }
     }
 }
-
-// === impl Limit: one state ===
 
 /// A decision [`open`](Limit::open)s the state, evaluates the limits, charges if all admit, and
 /// [`close`](Limit::close)s the state. A denied decision leaves the opened state, which gives the

@@ -80,8 +80,6 @@ pub struct EnforcedLimit {
     pub(crate) rule: usize,
 }
 
-// === impl EnforcedLimit ===
-
 impl EnforcedLimit {
     /// `limit` under `mode`.
     ///
@@ -191,8 +189,6 @@ fn slack_of(plain: &Limit, soft: &Limit) -> u64 {
     capacity(soft).saturating_sub(capacity(plain))
 }
 
-// === impl Limit: softened and boosted ===
-
 impl Limit {
     /// This limit with `percent` more room.
     fn softened(&self, percent: u64) -> Result<Self, QuotaError> {
@@ -299,8 +295,6 @@ impl Limit {
 fn part(n: u64, times: u64, of: u64) -> u64 {
     std::num::NonZeroU64::new(of).map_or(n, |of| muldiv(n, times, of).quotient)
 }
-
-// === impl Gate ===
 
 impl GateLevels {
     /// Opens below one load and closes above another, both in thousandths of the capacity.

@@ -141,8 +141,6 @@ pub enum Refusal {
     },
 }
 
-// === impl Op ===
-
 impl Op {
     /// Whether the operation changes no identity and creates none.
     #[must_use]
@@ -204,8 +202,6 @@ impl Op {
     }
 }
 
-// === impl OpKind ===
-
 impl OpKind {
     /// All of them, in the order of the documentation's matrix.
     pub const ALL: [Self; 14] = [
@@ -246,8 +242,6 @@ impl OpKind {
         }
     }
 }
-
-// === impl Limit: what it refuses ===
 
 impl Limit {
     /// Why this limit refuses an operation, if it does.
@@ -296,8 +290,6 @@ impl Limit {
         }
     }
 }
-
-// === impl Refusal ===
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -100,8 +100,6 @@ pub enum QuotaError {
     },
 }
 
-// === impl Rate ===
-
 impl Rate {
     /// `count` units per `period`.
     ///
@@ -281,8 +279,6 @@ impl Rate {
     }
 }
 
-// === impl ExactTime ===
-
 impl ExactTime {
     /// A whole microsecond.
     #[inline]
@@ -345,8 +341,6 @@ impl ExactTime {
         Self { us: clamp_amount(self.us.saturating_add(by.as_micros())), frac: self.frac }
     }
 }
-
-// === impl QuotaError ===
 
 impl std::fmt::Display for QuotaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -26,8 +26,6 @@ pub struct Timestamp(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-// === impl Timestamp ===
-
 impl Timestamp {
     /// The UNIX epoch.
     pub const EPOCH: Self = Self(0);
@@ -95,8 +93,6 @@ impl Timestamp {
         }
     }
 }
-
-// === impl Span ===
 
 impl Span {
     /// Zero.

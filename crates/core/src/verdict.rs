@@ -148,8 +148,6 @@ fn is_stricter(one: &Decision, other: &Decision) -> bool {
     }
 }
 
-// === impl Verdict ===
-
 impl Verdict {
     /// Whether the request passes.
     #[inline]
@@ -250,8 +248,6 @@ impl Verdict {
         }
     }
 }
-
-// === impl Outcome ===
 
 impl Outcome {
     /// Whether the request passes.

@@ -97,8 +97,6 @@ fn turns(longest: u64) -> impl Strategy<Value = Vec<Turn>> {
     prop::collection::vec((on, event).prop_map(|(on, event)| Turn { on, event }), 1..60)
 }
 
-// === impl World ===
-
 impl World {
     fn of(limits: impl IntoIterator<Item = Limit>) -> Self {
         Self {

@@ -37,8 +37,6 @@ pub enum CallError {
     Refused(Box<str>),
 }
 
-// === impl Script ===
-
 impl Script {
     pub(crate) const fn new(text: &'static str) -> Self {
         Self { text, sha: OnceLock::new() }
@@ -49,8 +47,6 @@ impl Script {
         self.sha.get_or_init(|| ::redis::Script::new(self.text).get_hash().to_owned())
     }
 }
-
-// === impl Call ===
 
 impl Call {
     /// The command: `EVAL` with the text, or `EVALSHA` with the hash.
@@ -63,8 +59,6 @@ impl Call {
         command
     }
 }
-
-// === impl CallError ===
 
 impl CallError {
     /// Whether the store may have executed the call.

@@ -49,8 +49,6 @@ pub enum VirtualError {
 
 static DELETE: Script = Script::new("return redis.call('UNLINK', unpack(KEYS))\n");
 
-// === impl VirtualLimiter ===
-
 impl VirtualLimiter {
     /// Opens a limiter with a key prefix.
     ///
@@ -200,8 +198,6 @@ impl VirtualLimiter {
 fn other(error: &dyn fmt::Display) -> VirtualError {
     VirtualError::Other(error.to_string().into())
 }
-
-// === impl VirtualError ===
 
 impl From<CallError> for VirtualError {
     fn from(error: CallError) -> Self {

@@ -83,8 +83,6 @@ pub enum CalendarError {
     },
 }
 
-// === impl Calendar ===
-
 impl Calendar {
     /// The calendar of a zone, named as in the IANA time zone database.
     ///
@@ -240,8 +238,6 @@ impl Calendar {
     }
 }
 
-// === impl CalendarUnit ===
-
 impl CalendarUnit {
     /// As it is written in a rate.
     ///
@@ -303,8 +299,6 @@ impl CalendarUnit {
         }
     }
 }
-
-// === impl CalendarError ===
 
 impl std::fmt::Display for CalendarError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -33,8 +33,6 @@ pub(crate) enum Allows {
     Calendar(Rate, Calendar),
 }
 
-// === impl Limit ===
-
 impl LimitConfig {
     /// A limit that is the same at any time.
     ///

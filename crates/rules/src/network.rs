@@ -57,8 +57,6 @@ pub enum NetworkError {
     },
 }
 
-// === impl Network ===
-
 impl Network {
     /// The network of an address by the length of its prefix.
     ///
@@ -173,8 +171,6 @@ impl Display for Network {
     }
 }
 
-// === impl Prefix ===
-
 impl Prefix {
     /// The network whose addresses share a counter with this one.
     #[must_use]
@@ -187,8 +183,6 @@ impl Prefix {
 pub(crate) const fn length_max(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
-
-// === impl NetworkError ===
 
 impl Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

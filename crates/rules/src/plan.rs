@@ -88,8 +88,6 @@ pub enum Target {
     Override(Override),
 }
 
-// === impl RuleSet ===
-
 impl RuleSet {
     /// Computes the plan of a request.
     pub fn plan(&self, request: &Request<'_>, plan: &mut Plan) {
@@ -145,8 +143,6 @@ impl RuleSet {
         }
     }
 }
-
-// === impl Plan ===
 
 impl Plan {
     /// Whether the domain has rules.

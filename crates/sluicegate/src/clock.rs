@@ -102,8 +102,6 @@ struct Shared {
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 const FOLLOW_FROM_US: u64 = 1_000;
 
-// === impl SystemClock ===
-
 impl SystemClock {
     /// The clock of this process.
     ///
@@ -177,8 +175,6 @@ fn system_us() -> u64 {
     let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
-
-// === impl ManualClock ===
 
 impl ManualClock {
     /// A clock at the beginning of 2024.

@@ -27,8 +27,6 @@ pub enum Denied {
     Refused(Refusal),
 }
 
-// === impl Denied ===
-
 impl Denied {
     pub(crate) fn unless_allowed(verdict: Verdict) -> Result<(), Self> {
         if verdict.is_allowed() { Ok(()) } else { Err(Self::NotNow(verdict)) }

@@ -34,8 +34,6 @@ pub struct Promise {
     pub over: u64,
 }
 
-// === impl Level ===
-
 impl Level {
     /// As rule files write it.
     #[must_use]

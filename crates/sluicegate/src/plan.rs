@@ -52,8 +52,6 @@ pub struct ResolvedRule {
     until: Timestamp,
 }
 
-// === impl Rule ===
-
 impl Rule {
     /// These limits under this mode.
     ///
@@ -149,8 +147,6 @@ pub(crate) fn new_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
-
-// === impl ResolvedRule ===
 
 impl ResolvedRule {
     fn new(rule: Arc<Rule>, now: Timestamp) -> Self {

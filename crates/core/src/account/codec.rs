@@ -11,8 +11,6 @@ use crate::codec::{
 use crate::limit::State;
 use crate::time::{Span, Timestamp};
 
-// === impl Account ===
-
 impl Account {
     /// Appends this account to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -75,8 +73,6 @@ impl Encode for StepState {
         Some(Self { plain: State::read(bytes)?, boost: State::read(bytes)? })
     }
 }
-
-// === impl Encode for holds ===
 
 impl Encode for Hold {
     fn encode(&self, out: &mut Vec<u8>) {

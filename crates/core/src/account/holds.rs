@@ -44,8 +44,6 @@ pub(super) struct Receipt {
     pub(super) boost: Option<Ticket>,
 }
 
-// === impl Holds ===
-
 impl Holds {
     /// Holds with distinct ids.
     pub(super) const fn new(all: Vec<Hold>) -> Self {
@@ -200,8 +198,6 @@ impl Holds {
     }
 }
 
-// === impl Hold ===
-
 impl Hold {
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
@@ -266,8 +262,6 @@ impl Hold {
         tickets.flatten().map(|ticket| ticket.slot()).max()
     }
 }
-
-// === impl Receipt ===
 
 impl Receipt {
     /// The same charges for use at another moment.

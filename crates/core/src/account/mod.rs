@@ -197,8 +197,6 @@ fn transact<R>(
     run(&mut transaction)
 }
 
-// === impl Account ===
-
 impl Account {
     /// Carries out `op` under `plan`.
     ///
@@ -365,8 +363,6 @@ impl Account {
         plan.iter().zip(&mut self.states).for_each(|(step, state)| state.each(step, &mut act));
     }
 }
-
-// === impl Moment, Answer ===
 
 impl Moment {
     /// This time, without spare capacity.

@@ -41,8 +41,6 @@ pub(super) enum Admission {
     Never(u64),
 }
 
-// === impl StepState ===
-
 impl StepState {
     pub(super) fn open(&mut self, step: &EnforcedLimit, now: Timestamp) {
         self.each(step, |limit, state| limit.open(state, now));
@@ -174,8 +172,6 @@ fn evaluate(limit: &Limit, state: &State, claim: Claim, now: Timestamp) -> Admis
     }
 }
 
-// === impl Admission ===
-
 impl Admission {
     pub(super) const fn is_admitted(&self) -> bool {
         matches!(self, Self::Plain(_) | Self::Boosted(_))
@@ -197,8 +193,6 @@ impl Admission {
         }
     }
 }
-
-// === impl EnforcedLimit ===
 
 /// A plan of one step can be hit without an account.
 impl EnforcedLimit {

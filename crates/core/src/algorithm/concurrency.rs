@@ -55,8 +55,6 @@ pub struct SlotLease {
     pub until: Timestamp,
 }
 
-// === impl Concurrency ===
-
 impl Concurrency {
     /// At most `max` slots, each held for at most `lease` unless renewed.
     ///
@@ -187,8 +185,6 @@ impl Algorithm for Concurrency {
         if carry == CarryOver::Nothing { self.fresh(now) } else { state.clone() }
     }
 }
-
-// === impl SlotsState ===
 
 impl SlotsState {
     /// Leases of distinct holders, and when the last of them was taken or renewed.

@@ -25,8 +25,6 @@ pub struct Cycle {
     pub(crate) kernel: Periodic,
 }
 
-// === impl Cycle ===
-
 impl Cycle {
     /// `permits` per `period`.
     ///

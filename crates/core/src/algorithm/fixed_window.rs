@@ -37,8 +37,6 @@ pub enum Align {
     Calendar(Edges),
 }
 
-// === impl FixedWindow ===
-
 impl FixedWindow {
     /// At most the rate's number per window of its period (or per window of the calendar).
     #[must_use]

@@ -69,8 +69,6 @@ pub struct GcraState {
     pub hole_until: Option<Timestamp>,
 }
 
-// === impl Gcra ===
-
 impl Gcra {
     /// Whether a new identity has less than a full bucket.
     #[inline]

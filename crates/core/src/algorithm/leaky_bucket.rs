@@ -25,8 +25,6 @@ pub struct LeakyBucket {
     pub(crate) kernel: Gcra,
 }
 
-// === impl LeakyBucket ===
-
 impl LeakyBucket {
     /// An outflow of `rate` and a queue of `queue` callers.
     ///

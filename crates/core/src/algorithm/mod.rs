@@ -166,8 +166,6 @@ pub(crate) fn clock_slack(span: Span) -> Span {
     span.max(CLOCK_SLACK)
 }
 
-// === impl Ticket ===
-
 impl Ticket {
     /// What was charged.
     #[must_use]

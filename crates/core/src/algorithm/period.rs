@@ -50,8 +50,6 @@ pub struct Edges {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadEdges;
 
-// === impl Period ===
-
 impl Period {
     /// The longest period.
     pub(crate) fn longest(&self) -> Span {
@@ -112,8 +110,6 @@ impl Period {
         }
     }
 }
-
-// === impl Edges ===
 
 impl Edges {
     /// Boundaries in ascending order, [`EDGES_MIN`] to [`EDGES_MAX`] of them: the starts of the

@@ -65,8 +65,6 @@ pub struct PeriodicState {
     pub hole_until: Option<Timestamp>,
 }
 
-// === impl Periodic ===
-
 impl Periodic {
     #[inline]
     pub(crate) fn capacity_signed(&self) -> i64 {

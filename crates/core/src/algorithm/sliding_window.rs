@@ -68,8 +68,6 @@ pub struct CounterState {
     pub seen: Option<Timestamp>,
 }
 
-// === impl SlidingWindow ===
-
 impl SlidingWindow {
     /// At most the rate's number in any window of its period, by estimate.
     #[must_use]
@@ -356,8 +354,6 @@ impl Algorithm for SlidingWindow {
         carried
     }
 }
-
-// === impl CounterState ===
 
 impl CounterState {
     const fn is_empty(&self) -> bool {

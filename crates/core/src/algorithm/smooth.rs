@@ -29,8 +29,6 @@ pub struct SmoothBursty {
     pub(crate) kernel: Gcra,
 }
 
-// === impl SmoothBursty ===
-
 impl SmoothBursty {
     /// A steady `rate` that stores `max_burst` of permits. A new limiter has none.
     ///

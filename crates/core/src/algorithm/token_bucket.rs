@@ -53,8 +53,6 @@ pub(crate) enum BucketKernel {
     Periodic(Periodic),
 }
 
-// === impl TokenBucket ===
-
 impl TokenBucket {
     /// A bucket of `burst` tokens, full at first, refilled greedily at `rate`.
     ///

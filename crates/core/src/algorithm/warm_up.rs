@@ -94,8 +94,6 @@ struct Price {
     cool: ExactTime,
 }
 
-// === impl WarmUp ===
-
 impl WarmUp {
     /// The rate when warm; the warm-up period; the factor between cold and stable interval, in
     /// thousandths.

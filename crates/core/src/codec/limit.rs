@@ -17,8 +17,6 @@ use crate::mode::{ELASTIC_FACTOR_MAX, GateLevels, Mode, SOFT_PERCENT_MAX};
 use crate::quota::Rate;
 use crate::time::{Span, Timestamp};
 
-// === impl Limit ===
-
 impl Limit {
     /// Appends this limit to `out`, as written in the rule.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -68,8 +66,6 @@ impl Limit {
         })
     }
 }
-
-// === impl Encode for the algorithms ===
 
 impl Encode for TokenBucket {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -257,8 +253,6 @@ impl Encode for Tally {
         Self::new(limit, Span::decode(bytes)?).ok()
     }
 }
-
-// === impl Mode ===
 
 impl Mode {
     /// Appends this mode to `out`.

@@ -80,8 +80,6 @@ pub(crate) fn decode_list<T: Encode>(bytes: &mut &[u8], max: u64) -> Option<Vec<
     (0..count(bytes, max)?).map(|_| T::decode(bytes)).collect()
 }
 
-// === impl Encode for numbers ===
-
 impl Encode for i64 {
     /// The sign is the lowest bit.
     fn encode(&self, out: &mut Vec<u8>) {

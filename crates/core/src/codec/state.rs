@@ -15,8 +15,6 @@ use crate::limit::State;
 use crate::quota::ExactTime;
 use crate::time::Timestamp;
 
-// === impl State ===
-
 impl State {
     /// Appends this state to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -63,8 +61,6 @@ impl State {
         })
     }
 }
-
-// === impl Encode for the states of kernels ===
 
 impl Encode for GcraState {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -196,8 +192,6 @@ pub(crate) fn all_distinct(holders: impl Iterator<Item = Holder>) -> Option<()> 
     sorted.sort_unstable();
     sorted.is_sorted_by(|one, next| one < next).then_some(())
 }
-
-// === impl Encode for Ticket ===
 
 impl Encode for Ticket {
     fn encode(&self, out: &mut Vec<u8>) {

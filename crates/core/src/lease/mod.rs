@@ -107,8 +107,6 @@ pub struct Grant {
     pub remaining: u64,
 }
 
-// === impl NodeLeases ===
-
 impl NodeLeases {
     /// `None` if there are too many leases, or two of one node.
     #[must_use]

@@ -7,8 +7,6 @@ use crate::algorithm::tally::{Tally, TallyState};
 use crate::arithmetic::{EXACT_MAX, clamp_amount, signed};
 use crate::time::{Span, Timestamp};
 
-// === impl Pack: counter ===
-
 impl Pack for SlidingWindow {
     #[inline]
     fn pack(&self, state: &CounterState) -> Option<Packed> {
@@ -74,8 +72,6 @@ impl SlidingWindow {
         if bits > 31 { 31 } else { bits }
     }
 }
-
-// === impl Pack: tally ===
 
 impl Pack for Tally {
     #[inline]

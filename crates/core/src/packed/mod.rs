@@ -85,8 +85,6 @@ trait Pack: Algorithm {
     fn hit_fast(&self, stored: Option<Packed>, cost: u64, now: Timestamp) -> Option<FastHit>;
 }
 
-// === impl Limit ===
-
 impl Limit {
     /// Packs a state of this limit, if possible.
     ///
@@ -164,8 +162,6 @@ impl Limit {
     }
 }
 
-// === impl EnforcedLimit ===
-
 impl EnforcedLimit {
     /// The largest cost on the fast path; `None` if this step is never on it. It serves hard limits
     /// whose states are packed as a rule.
@@ -209,8 +205,6 @@ impl EnforcedLimit {
     }
 }
 
-// === impl FastHit ===
-
 impl FastHit {
     #[inline]
     const fn admitted(after: Span, left: u64, stored: Packed, reset_after: Span) -> Self {
@@ -243,8 +237,6 @@ impl FastHit {
         }
     }
 }
-
-// === impl Pack: meter ===
 
 impl Pack for Gcra {
     #[inline]
@@ -294,8 +286,6 @@ impl Gcra {
         Some(FastHit::admitted(wait, left, stored, stored.expires_at.since(now)))
     }
 }
-
-// === impl IntegerBucket ===
 
 impl IntegerBucket {
     fn from_gcra(gcra: &Gcra) -> Option<Self> {
@@ -357,8 +347,6 @@ impl IntegerBucket {
         Some(FastHit::admitted(Span::exact(wait), left, stored, reset_after))
     }
 }
-
-// === impl Pack: steps ===
 
 impl Pack for Periodic {
     #[inline]

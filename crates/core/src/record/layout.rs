@@ -23,8 +23,6 @@ pub struct Layout {
     sets: usize,
 }
 
-// === impl Layout ===
-
 impl Layout {
     /// Layout for limits without names.
     #[must_use]

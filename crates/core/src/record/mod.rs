@@ -88,8 +88,6 @@ pub enum Found {
     Garbage,
 }
 
-// === impl Record ===
-
 impl Record {
     /// The record as text, and the members of each of its sets.
     #[must_use]

@@ -25,8 +25,6 @@ pub enum SetContents {
     Whole(Vec<Member>),
 }
 
-// === impl SetContents ===
-
 impl SetContents {
     pub(super) fn entries(&self) -> Option<Entries> {
         let mut entries = Entries::default();
@@ -51,8 +49,6 @@ impl SetContents {
         Some(SlotsState::new(leases, seen))
     }
 }
-
-// === impl Member ===
 
 impl Member {
     fn entry(&self) -> Option<Entry> {

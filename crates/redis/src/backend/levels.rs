@@ -62,8 +62,6 @@ pub(crate) struct LevelCounters {
     pub(super) over_observed: AtomicU64,
 }
 
-// === impl LevelCounters ===
-
 impl LevelCounters {
     /// Current values.
     pub(super) fn read(&self, consistency: Consistency) -> RuleLevel {

@@ -71,8 +71,6 @@ pub(super) struct Prehashed(u64);
 /// Bits of the sets.
 const STEPS_MAX: usize = 128;
 
-// === impl RedisBackend ===
-
 impl RedisBackend {
     /// Decides every step that this node can.
     #[inline]
@@ -258,8 +256,6 @@ fn is_of_eventual(config: &RuleConfig) -> bool {
     matches!(config.consistency, Consistency::Eventual { .. })
 }
 
-// === impl LocalDecisions ===
-
 impl LocalDecisions {
     /// A step is decided for good: there is nothing to undo.
     pub(super) fn insert_final(&mut self, index: usize, is_denied: bool) {
@@ -282,8 +278,6 @@ impl LocalDecisions {
         (0..STEPS_MAX).filter(move |index| self.admitted & (1 << index) != 0)
     }
 }
-
-// === impl Prehashed ===
 
 impl Hasher for Prehashed {
     fn finish(&self) -> u64 {

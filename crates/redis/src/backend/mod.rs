@@ -79,8 +79,6 @@ const SLOT_POLL_INTERVAL: Span = Span::from_millis(50);
 /// Shortest interval between renewals of a lease.
 const RENEW_INTERVAL_MIN: Span = Span::from_millis(100);
 
-// === impl RedisBackend ===
-
 impl RedisBackend {
     /// Counters in a store. `clock` is that of the engine. Must be called within a Tokio runtime.
     #[must_use]

@@ -88,8 +88,6 @@ const SCHEMES: &[(&str, Kind, bool, &str)] = &[
     ("rediss-cluster", Kind::Cluster, true, "rediss-cluster://10.0.0.1:6379,10.0.0.2:6379"),
 ];
 
-// === impl Address ===
-
 impl Address {
     /// Parses an address.
     ///
@@ -168,8 +166,6 @@ impl fmt::Display for Address {
     }
 }
 
-// === impl Host ===
-
 impl Host {
     pub(super) fn new(name: impl Into<Box<str>>, port: u16) -> Self {
         Self { name: name.into(), port }
@@ -185,8 +181,6 @@ impl fmt::Display for Host {
         }
     }
 }
-
-// === impl AddressError ===
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,8 +59,6 @@ struct KnownServers {
     redirect_targets: HashSet<Host>,
 }
 
-// === impl Cluster ===
-
 impl Cluster {
     pub(super) fn new(
         seeds: Vec<Host>,
@@ -141,8 +139,6 @@ impl Drop for Cluster {
         self.task.abort();
     }
 }
-
-// === impl ClusterState ===
 
 impl ClusterState {
     /// The server at a host, connected if it is new.

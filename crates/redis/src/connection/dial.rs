@@ -196,8 +196,6 @@ fn to_text(error: impl std::fmt::Display) -> Box<str> {
     error.to_string().into()
 }
 
-// === impl Driver ===
-
 impl Driver {
     /// Why the connection ended.
     pub(super) fn close_reason(&self) -> &'static str {

@@ -162,8 +162,6 @@ impl Link {
     }
 }
 
-// === impl Dispatch ===
-
 impl<'a> Dispatch<'a> {
     async fn permit(&self) -> Result<CallPermit<'_>, CallError> {
         CallPermit::acquire(&self.server.state, self.deadline, self.late_reply).await

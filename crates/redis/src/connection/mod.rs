@@ -71,8 +71,6 @@ struct LinkInner {
     password_watch: Option<AbortHandle>,
 }
 
-// === impl Link ===
-
 impl Link {
     /// Opens a link. Connections are established in the background, and again when one is lost.
     ///

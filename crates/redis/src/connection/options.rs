@@ -143,8 +143,6 @@ pub(super) struct Login {
     pub(super) database: u16,
 }
 
-// === impl LinkOptions ===
-
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {
@@ -212,8 +210,6 @@ impl Default for BreakerOptions {
     }
 }
 
-// === impl Secret ===
-
 impl Secret {
     /// Wraps a password.
     pub fn new(text: impl Into<Box<str>>) -> Self {
@@ -233,8 +229,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-// === impl LinkError ===
-
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -253,8 +247,6 @@ impl From<AddressError> for LinkError {
         Self::Address(error)
     }
 }
-
-// === impl Settings ===
 
 impl Settings {
     pub(super) fn new(address: &Address, options: LinkOptions) -> Result<Self, LinkError> {

@@ -41,8 +41,6 @@ pub(super) struct Sentinels {
     task: AbortHandle,
 }
 
-// === impl Sentinels ===
-
 impl Sentinels {
     pub(super) fn new(
         sentinels: Vec<Host>,

@@ -78,8 +78,6 @@ pub(super) enum ServerHealth {
     Down,
 }
 
-// === impl Server ===
-
 impl Server {
     /// Starts to connect.
     pub(super) fn new(target: Target, settings: Arc<Settings>, context: ServerContext) -> Self {
@@ -115,8 +113,6 @@ impl Drop for Server {
         }
     }
 }
-
-// === impl ServerState ===
 
 impl ServerState {
     pub(super) fn is_up(&self) -> bool {
@@ -225,8 +221,6 @@ impl ServerState {
         }
     }
 }
-
-// === impl Connection ===
 
 impl Connection {
     pub(super) fn new(redis: MultiplexedConnection) -> Self {

@@ -71,8 +71,6 @@ const CRC_TABLE: [u16; 256] = {
     table
 };
 
-// === impl SlotMap ===
-
 impl SlotMap {
     pub(super) fn empty() -> Self {
         Self { owners: vec![UNASSIGNED; SLOTS].into(), servers: Vec::new() }
@@ -119,8 +117,6 @@ impl SlotMap {
         !self.owners.contains(&UNASSIGNED) && self.servers.iter().all(|server| server.state.is_up())
     }
 }
-
-// === impl SlotRange ===
 
 impl SlotRange {
     /// Parses the reply to `CLUSTER SLOTS`. A node without a name is the replying one.

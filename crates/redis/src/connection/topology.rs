@@ -38,8 +38,6 @@ pub(super) struct Discovery {
     error: Mutex<Option<Box<str>>>,
 }
 
-// === impl Topology ===
-
 impl Topology {
     pub(super) fn new(
         endpoint: Endpoint,
@@ -125,8 +123,6 @@ impl Topology {
         }
     }
 }
-
-// === impl Discovery ===
 
 impl Discovery {
     pub(super) fn new(alarm: Arc<Notify>) -> Self {

@@ -88,8 +88,6 @@ pub(crate) struct CounterReading {
     pub(crate) is_cached: bool,
 }
 
-// === impl EnvoyCounters ===
-
 impl EnvoyCounters {
     pub(crate) fn new(link: Link, per_second: Option<Link>, keys: EnvoyKeys) -> Self {
         let bytes = keys.local_cache_bytes;

@@ -138,8 +138,6 @@ fn lapsed_of(record: &Record, request: &LeaseRequest, now: Timestamp) -> u64 {
     ended.map_or(0, |cell| cell.amount.saturating_sub(request.hold))
 }
 
-// === impl LeaseRequest ===
-
 impl LeaseRequest {
     /// Whether the script supports it.
     fn is_supported(&self) -> bool {

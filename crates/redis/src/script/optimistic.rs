@@ -90,8 +90,6 @@ struct Modified<R> {
     raises_epoch: bool,
 }
 
-// === impl OptimisticUpdates ===
-
 /// All methods fail if a call to the store fails.
 impl OptimisticUpdates<'_> {
     /// Applies `op` to all parts, which have different identities, or to none.
@@ -268,8 +266,6 @@ fn exhausted(rule: &ScriptRule, now: Timestamp) -> Account {
     let drained = account.apply(rule.steps(), Op::Drain, Moment::at(now));
     if drained.is_ok() { account } else { Account::default() }
 }
-
-// === impl OptimisticError ===
 
 impl From<CallError> for OptimisticError {
     fn from(error: CallError) -> Self {

@@ -333,8 +333,6 @@ impl ScriptOp {
     }
 }
 
-// === impl ScriptAnswer ===
-
 impl ScriptAnswer {
     /// The decision of the script overrides the core's.
     fn overrule(&mut self, allowed: bool) {
@@ -348,8 +346,6 @@ impl ScriptAnswer {
         }
     }
 }
-
-// === impl BadReply ===
 
 impl fmt::Display for BadReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

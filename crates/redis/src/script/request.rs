@@ -120,8 +120,6 @@ fn holder_name(holder: Holder) -> String {
     format!("{:016x}", holder.0)
 }
 
-// === impl ScriptPart ===
-
 impl ScriptPart {
     /// Whether it is charged even if it denies.
     pub(crate) fn counts_denied_hits(&self) -> bool {
@@ -134,8 +132,6 @@ impl ScriptPart {
         capacities.min().unwrap_or(u64::MAX)
     }
 }
-
-// === impl ScriptRequest ===
 
 impl ScriptRequest {
     /// The parts that the script evaluates.
@@ -182,8 +178,6 @@ impl ScriptRequest {
         })
     }
 }
-
-// === impl ScriptOp, Combine ===
 
 impl ScriptOp {
     const fn kind(self) -> OpKind {

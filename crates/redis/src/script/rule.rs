@@ -57,8 +57,6 @@ const PUBLISHED_TTL_MS: u64 = 2 * 365 * 86_400_000;
 static PUBLISH: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
 static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
 
-// === impl ScriptRule ===
-
 impl ScriptRule {
     /// The rule at a time; calendar limits change.
     pub(crate) fn at(rule: &Arc<Rule>, now: Timestamp) -> Arc<Self> {
@@ -93,8 +91,6 @@ impl ScriptRule {
         &self.resolved.steps
     }
 }
-
-// === impl RuleRegistry ===
 
 impl RuleRegistry {
     /// Creates a registry with a key prefix.

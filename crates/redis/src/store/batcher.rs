@@ -171,8 +171,6 @@ fn fail_all(queue: &mut VecDeque<Pending>) {
     }
 }
 
-// === impl Batch ===
-
 impl Batch {
     /// Adds a request, or returns it if it does not fit.
     fn add(&mut self, pending: Pending, link: &Link) -> Option<Pending> {
@@ -314,8 +312,6 @@ impl Batch {
     }
 }
 
-// === impl Deadline ===
-
 impl Deadline {
     /// A timeout from now, but not after the deadline of the client.
     pub(super) fn new(timeout: Duration, client: Option<Instant>) -> Self {
@@ -325,8 +321,6 @@ impl Deadline {
         Self { next: (now + timeout).min(last), last }
     }
 }
-
-// === impl Waiter ===
 
 impl Waiter {
     const fn new(deadline: Deadline, reply: oneshot::Sender<BatchReply>) -> Self {

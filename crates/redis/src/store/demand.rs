@@ -72,8 +72,6 @@ pub(super) struct DemandRound {
     sums: HashMap<u64, u64>,
 }
 
-// === impl Store ===
-
 impl Store {
     /// Measures the demand of a rule on this node, which determines its share during outages.
     pub(crate) fn watch_demand(
@@ -94,8 +92,6 @@ impl Store {
         self.inner.demands.carries.would_charge(self.inner.hash(&part.key), part.cost, weight)
     }
 }
-
-// === impl Demands ===
 
 impl Demands {
     /// Measures a rule for as long as `hits` returns a number.
@@ -184,16 +180,12 @@ impl fmt::Debug for Watched {
     }
 }
 
-// === impl RuleWeight ===
-
 impl RuleWeight {
     #[inline]
     pub(crate) fn get(&self) -> Weight {
         Weight::from_bits(self.weight.load(Ordering::Relaxed))
     }
 }
-
-// === impl DemandRound ===
 
 impl DemandRound {
     fn weight_of(&self, id: u64, live: u64) -> Weight {

@@ -36,8 +36,6 @@ struct CachedDenial {
     until: Timestamp,
 }
 
-// === impl Denials ===
-
 impl Denials {
     /// The cached verdict of a request. All times are by this node's clock.
     pub(super) fn find(

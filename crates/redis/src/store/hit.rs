@@ -27,8 +27,6 @@ pub(crate) struct LateOutcome {
     reply: oneshot::Receiver<BatchReply>,
 }
 
-// === impl Store ===
-
 impl Store {
     /// Decides and charges a hit, by the deadline of the client.
     pub(crate) async fn hit(
@@ -125,8 +123,6 @@ impl Store {
         Ok(answer)
     }
 }
-
-// === impl HitError, LateOutcome ===
 
 impl From<CallError> for HitError {
     fn from(error: CallError) -> Self {

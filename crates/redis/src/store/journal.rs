@@ -36,8 +36,6 @@ struct JournalEntry {
     account: Account,
 }
 
-// === impl Journal ===
-
 impl Journal {
     /// Records an admission.
     pub(super) fn write(&self, part: &ScriptPart, holder: Option<Holder>, now: Timestamp) {

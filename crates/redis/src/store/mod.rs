@@ -116,8 +116,6 @@ pub(crate) enum OperationError {
     Refused(Refusal),
 }
 
-// === impl Store ===
-
 impl Store {
     /// A store over a link. Must be called within a Tokio runtime.
     #[must_use]
@@ -323,8 +321,6 @@ impl Default for StoreOptions {
     }
 }
 
-// === impl StoreInner ===
-
 impl StoreInner {
     fn key(&self, name: &[u8]) -> Arc<[u8]> {
         key::plain_key(&self.options.namespace, name)
@@ -418,8 +414,6 @@ fn batcher_count(options: &StoreOptions) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, BATCHERS_MAX) }
 }
-
-// === impl OperationError ===
 
 impl From<OptimisticError> for OperationError {
     fn from(error: OptimisticError) -> Self {

@@ -49,8 +49,6 @@ pub(super) struct Observation {
     is_no_seed: bool,
 }
 
-// === impl Observation ===
-
 impl Observation {
     pub(super) const fn new(
         rule: Arc<ScriptRule>,
@@ -78,8 +76,6 @@ impl Observation {
         }
     }
 }
-
-// === impl Observed ===
 
 impl Observed {
     /// Stores an observation. In local mode it is not used as a seed.

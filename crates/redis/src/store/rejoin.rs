@@ -88,8 +88,6 @@ impl Store {
     }
 }
 
-// === impl StoreInner ===
-
 impl StoreInner {
     /// This node decides locally from now on, until it has rejoined the others.
     pub(super) fn enter_local_mode(self: &Arc<Self>) {

@@ -63,8 +63,6 @@ pub(super) struct WriteStatus {
     error: Mutex<Option<Box<str>>>,
 }
 
-// === impl Store ===
-
 impl Store {
     /// Current counters.
     #[must_use]
@@ -96,16 +94,12 @@ impl Store {
     }
 }
 
-// === impl StoreStats ===
-
 impl StoreStats {
     /// Decisions by each failure policy, with its name.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&'static str, u64)> {
         ["local", "allow", "deny", "error"].into_iter().zip(self.fallbacks)
     }
 }
-
-// === impl WriteStatus ===
 
 impl WriteStatus {
     pub(super) fn failed(&self, error: &CallError) {

@@ -27,8 +27,6 @@ pub(super) struct NodeDemand {
     pub(super) live: u64,
 }
 
-// === impl Weight ===
-
 impl Weight {
     /// An even share.
     pub(crate) fn even(nodes: u64) -> Self {

@@ -92,8 +92,6 @@ pub(crate) struct SyncReply {
     pub(crate) others: Vec<(Box<str>, Timestamp, i64)>,
 }
 
-// === impl Store ===
-
 impl Store {
     /// Pushes and pulls counts of identities of one slot.
     pub(crate) async fn sync(&self, pushes: &[SyncRequest]) -> Result<Vec<SyncReply>, CallError> {
@@ -110,8 +108,6 @@ impl Store {
             .ok_or_else(|| CallError::Refused("unexpected reply to a sync call".into()))
     }
 }
-
-// === impl SyncOp ===
 
 impl SyncOp {
     const fn code(self) -> &'static [u8] {

@@ -38,8 +38,6 @@ impl Headers for &[(&str, &[u8])] {
     }
 }
 
-// === impl Attributes ===
-
 impl<'a> Attributes<'a> {
     /// A request of which only the headers are known.
     #[must_use]

@@ -101,8 +101,6 @@ pub(crate) enum Why {
     NoNumber,
 }
 
-// === impl Mapping ===
-
 impl Mapping {
     /// Maps a request.
     ///
@@ -134,8 +132,6 @@ impl Mapping {
         Ok(described)
     }
 }
-
-// === impl Described ===
 
 impl Described<'_> {
     /// Calls `f` with the request to a domain.
@@ -170,8 +166,6 @@ impl Described<'_> {
         Request { domain, descriptors, hits: self.hits }
     }
 }
-
-// === impl Unreadable ===
 
 impl Unreadable {
     pub(crate) fn new(part: &Part, why: Why) -> Self {

@@ -89,8 +89,6 @@ pub enum PartError {
     },
 }
 
-// === impl Part ===
-
 impl Part {
     /// The words that a part may begin with; the last four have something behind them.
     ///
@@ -251,8 +249,6 @@ impl Display for Source {
         }
     }
 }
-
-// === impl PartError ===
 
 impl Display for PartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

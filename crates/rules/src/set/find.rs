@@ -145,8 +145,6 @@ impl RuleSet {
     }
 }
 
-// === impl MatchPath ===
-
 impl MatchPath {
     /// The node that an entry matched.
     pub(crate) fn node(&self, index: usize) -> Option<u32> {

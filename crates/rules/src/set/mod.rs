@@ -214,8 +214,6 @@ struct RuleEntry {
     domain: u32,
 }
 
-// === impl RuleSet ===
-
 impl RuleSet {
     /// Compiles the rules of some domains.
     ///
@@ -427,8 +425,6 @@ impl RuleSet {
     }
 }
 
-// === impl LevelNo ===
-
 impl LevelNo {
     /// No level has this number.
     const NONE: Self = Self(u32::MAX);
@@ -456,8 +452,6 @@ impl LevelNo {
     }
 }
 
-// === impl RuleNo ===
-
 impl RuleNo {
     /// Its index among all rules of its set.
     ///
@@ -471,8 +465,6 @@ impl RuleNo {
         self.0 as usize
     }
 }
-
-// === impl RuleSetError ===
 
 impl Display for RuleSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

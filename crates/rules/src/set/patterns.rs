@@ -114,8 +114,6 @@ impl Tried {
     }
 }
 
-// === impl Index ===
-
 impl Index {
     /// An index of these, which it reorders.
     fn new(globs: &mut [Tried]) -> Self {

@@ -25,8 +25,6 @@ pub struct Configured<'a> {
     no: u32,
 }
 
-// === impl RuleSet ===
-
 impl RuleSet {
     /// The top descriptors of a domain, in file order.
     ///
@@ -59,8 +57,6 @@ impl RuleSet {
         path.nodes.iter().map(|no| Configured { set: self, no: *no })
     }
 }
-
-// === impl Configured ===
 
 impl<'a> Configured<'a> {
     /// The key that an entry must have.

@@ -77,8 +77,6 @@ pub(super) struct Overrides {
     hits: HitCounters,
 }
 
-// === impl ActiveRules ===
-
 impl ActiveRules {
     /// Rules without any state.
     pub(super) fn first(rules: RuleSet) -> Result<Self, LimitError> {
@@ -351,8 +349,6 @@ pub fn envoy_limit(max: u64, unit: Unit) -> Limit {
     // A 32-bit number and a unit are always in range.
     Tally::new(max, unit.span()).map_or(Limit::Closed, Limit::Tally)
 }
-
-// === impl Overrides ===
 
 impl Overrides {
     /// The counter of a unit. [`EXACT_MAX`] minus the remaining quota is the count.

@@ -157,8 +157,6 @@ pub fn charges<'a>(
     })
 }
 
-// === impl Snapshot ===
-
 impl Snapshot<'_> {
     /// Matches a request to its rules. Whether a list has decided it.
     #[inline]
@@ -272,8 +270,6 @@ impl Snapshot<'_> {
     }
 }
 
-// === impl Admission ===
-
 impl<'a> Admission<'a> {
     /// The order for a request that was matched already.
     #[must_use]
@@ -381,8 +377,6 @@ pub(super) fn override_verdict(
     Verdict { outcome, remaining, beyond: counted.saturating_sub(max), ..counter }
 }
 
-// === impl Checked ===
-
 impl Checked {
     /// Whether the request's domain is known.
     #[must_use]
@@ -410,8 +404,6 @@ impl Checked {
         }
     }
 }
-
-// === impl Status ===
 
 impl Status {
     const fn unlimited(step: &Step) -> Self {

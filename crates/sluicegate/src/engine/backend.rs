@@ -198,8 +198,6 @@ pub fn ready<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-// === impl Call ===
-
 impl<'a> Call<'a> {
     /// A request by these rules at a time, without a deadline.
     #[must_use]
@@ -207,8 +205,6 @@ impl<'a> Call<'a> {
         Self { rules, request, now, deadline: None }
     }
 }
-
-// === impl Deferred ===
 
 impl<'a, T> Deferred<'a, T> {
     /// A future that has to be awaited.
@@ -245,8 +241,6 @@ impl<T> fmt::Debug for Deferred<'_, T> {
     }
 }
 
-// === impl Extension ===
-
 impl Extension {
     /// The state, created now if there is none.
     ///
@@ -264,8 +258,6 @@ impl fmt::Debug for Extension {
         f.debug_tuple("Extension").field(&self.0.get().is_some()).finish()
     }
 }
-
-// === impl StoreError, StoreFailure ===
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

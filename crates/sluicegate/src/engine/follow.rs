@@ -118,8 +118,6 @@ fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
     RuleSet::new(domains).map_err(|error| RulesError::Unfit(error.to_string()))
 }
 
-// === impl Engine ===
-
 impl<B: ?Sized> Engine<B> {
     /// Loads the rules from files, and again whenever they change: [`Follower::look`] checks that,
     /// [`Follower::start`] in a thread of its own.
@@ -164,8 +162,6 @@ impl<B: ?Sized> Engine<B> {
         Follower::new(self, watch, options)
     }
 }
-
-// === impl Follower ===
 
 impl Follower {
     fn new<B: ?Sized>(engine: &Engine<B>, watch: Watch, options: Options) -> Self {
@@ -301,8 +297,6 @@ impl Drop for Following {
         }
     }
 }
-
-// === impl RulesError ===
 
 impl std::fmt::Display for RulesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -54,8 +54,6 @@ pub const DENIED_WITHOUT_STORE: Verdict = Verdict {
 /// The operation for a cost.
 type OpOf<'a> = &'a (dyn Fn(u64) -> Op + Sync);
 
-// === impl Engine ===
-
 impl<B: Backend + ?Sized> Engine<B> {
     /// Checks a request and charges an estimate, to be committed or cancelled later under `holder`;
     /// after `ttl` it is cancelled. A slot of a concurrency limit is held until then, or until its
@@ -282,8 +280,6 @@ impl<B: Backend + ?Sized> Engine<B> {
     }
 }
 
-// === impl Snapshot ===
-
 impl Snapshot<'_> {
     /// Counts the hits of a request, unless a list decided it.
     pub(super) fn count_unless_listed(&self, checked: &Checked) {
@@ -292,8 +288,6 @@ impl Snapshot<'_> {
         }
     }
 }
-
-// === impl HoldError ===
 
 impl From<ApplyError> for HoldError {
     fn from(error: ApplyError) -> Self {

@@ -36,8 +36,6 @@ pub struct LimitState {
     pub retry_after: Option<Span>,
 }
 
-// === impl Engine ===
-
 impl<B: Backend + ?Sized> Engine<B> {
     /// State of every limit of every descriptor, in their order. Nothing is charged; hits and lists
     /// have no effect.
@@ -92,8 +90,6 @@ impl<B: Backend + ?Sized> Engine<B> {
         Ok(all)
     }
 }
-
-// === impl Snapshot ===
 
 impl Snapshot<'_> {
     /// State of a step's limits in this node's memory.

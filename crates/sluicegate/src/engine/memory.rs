@@ -22,8 +22,6 @@ pub struct MemoryBackend;
 /// Requests sweep memory once in so many microseconds, if one comes just then.
 const SWEEP_EVERY_MICROS: u64 = 1_024;
 
-// === impl MemoryBackend ===
-
 impl MemoryBackend {
     /// Applies an operation to every limit of a request, in this node's memory.
     pub fn apply_now(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
@@ -200,8 +198,6 @@ fn identity(plan: &Plan, index: usize) -> &[u8] {
     plan.identity(&plan.steps()[index])
 }
 
-// === impl Operation ===
-
 impl Operation {
     /// The operation on counters that are decided together, by the cost.
     #[must_use]
@@ -214,8 +210,6 @@ impl Operation {
         }
     }
 }
-
-// === impl Snapshot ===
 
 impl Snapshot<'_> {
     /// Sweeps the memory of one rule, at some of the requests.

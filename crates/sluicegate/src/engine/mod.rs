@@ -131,8 +131,6 @@ pub struct Snapshot<'a> {
     engine: &'a EngineState,
 }
 
-// === impl Engine: on memory ===
-
 impl Engine {
     /// Enforces these rules, on memory of its own.
     ///
@@ -237,8 +235,6 @@ impl Engine {
         checked
     }
 }
-
-// === impl Engine: on any backend ===
 
 impl<B: Backend> From<Engine<B>> for Engine<dyn Backend> {
     fn from(engine: Engine<B>) -> Self {
@@ -394,8 +390,6 @@ impl<B: ?Sized> Debug for Engine<B> {
     }
 }
 
-// === impl EngineBuilder ===
-
 impl EngineBuilder {
     /// The memory; by default one of its own.
     pub fn memory(self, memory: &Memory) -> Self {
@@ -455,8 +449,6 @@ impl EngineBuilder {
         Ok(Engine { state: Arc::new(state), backend: Arc::new(MemoryBackend) })
     }
 }
-
-// === impl Snapshot ===
 
 impl Snapshot<'_> {
     /// The rules.

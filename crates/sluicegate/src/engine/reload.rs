@@ -30,8 +30,6 @@ pub struct Reloaded {
     pub removed: usize,
 }
 
-// === impl Engine ===
-
 impl<B: ?Sized> Engine<B> {
     /// Replaces all rules, in one step.
     ///

@@ -80,8 +80,6 @@ struct RuleCounters {
     shadow: AtomicU64,
 }
 
-// === impl Snapshot ===
-
 impl Snapshot<'_> {
     /// Hits under a rule. A reload that keeps the rule keeps its counts.
     ///
@@ -221,8 +219,6 @@ fn is_over(verdict: &Verdict) -> bool {
     !verdict.shadow.unwrap_or(verdict.outcome).is_allowed()
 }
 
-// === impl NearLimit ===
-
 impl NearLimit {
     /// From this share on, between 0 and 1; the default if it is not a number.
     pub(super) const fn new(ratio: f32) -> Self {
@@ -236,8 +232,6 @@ impl NearLimit {
         ((limit as f32 * self.ratio) as i64).unsigned_abs()
     }
 }
-
-// === impl HitCounters ===
 
 impl HitCounters {
     #[inline]

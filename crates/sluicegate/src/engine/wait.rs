@@ -35,8 +35,6 @@ pub struct Waited {
     pub has_slot: bool,
 }
 
-// === impl Engine ===
-
 impl<B: Backend + ?Sized> Engine<B> {
     /// Waits until a request is admitted, for `max_wait` at most. A request that would have to wait
     /// longer is denied, at once where that is known. Dropping the future cancels the turn.
@@ -163,8 +161,6 @@ fn booked_steps<'a>(
     rules.rules().plan(request, plan);
     rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once).collect()
 }
-
-// === impl Snapshot ===
 
 impl Snapshot<'_> {
     /// The latest time at which a slot that a denied request lacks is free; `None` if it lacks

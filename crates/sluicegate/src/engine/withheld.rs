@@ -84,8 +84,6 @@ struct Absent {
     since: Option<Timestamp>,
 }
 
-// === impl Withholding ===
-
 impl Withholding {
     pub(super) fn new(grace: Duration) -> Self {
         Self {
@@ -215,8 +213,6 @@ fn by_name(sources: &[Source], options: &Options) -> HashMap<String, Domain> {
     let domains = load(sources, options).map(|loaded| loaded.domains).unwrap_or_default();
     domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect()
 }
-
-// === impl WithheldDomain ===
 
 impl fmt::Display for WithheldDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,8 +40,6 @@ pub(crate) enum Capacity {
     None,
 }
 
-// === impl CurrentDecision ===
-
 impl CurrentDecision {
     /// Describes the verdict of these limits for a cost.
     pub(crate) fn of(limits: &Limits, mode: Mode, verdict: Verdict, cost: u64) -> Self {

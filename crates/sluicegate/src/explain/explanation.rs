@@ -73,8 +73,6 @@ pub(super) struct AppliedRule {
     pub(super) decision: Option<CurrentDecision>,
 }
 
-// === impl Explanation ===
-
 impl Explanation<'_> {
     /// Whether the request would be allowed now.
     #[must_use]

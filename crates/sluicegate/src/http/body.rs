@@ -9,8 +9,6 @@ use super::{Style, VerdictResponse, millis_to_go};
 /// The problem type of the IETF draft.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-// === impl VerdictResponse ===
-
 impl VerdictResponse<'_> {
     /// The JSON body of a denial; `None` if the request was admitted.
     ///
@@ -125,8 +123,6 @@ fn write_number(out: &mut Vec<u8>, name: &[u8], number: u64) {
     let _ = to_writer(&mut *out, &number);
     out.push(b',');
 }
-
-// === impl VerdictResponse ===
 
 impl VerdictResponse<'_> {
     /// Human-readable message of a denial; `None` if the request was admitted.

@@ -42,8 +42,6 @@ pub fn is_grpc(request: &HeaderMap) -> bool {
     }
 }
 
-// === impl VerdictResponse ===
-
 impl VerdictResponse<'_> {
     /// The gRPC status of a denial, 8 (`RESOURCE_EXHAUSTED`); `None` if the upstream sets it.
     ///

@@ -31,8 +31,6 @@ pub struct Figures {
     pub reset_after: Option<Span>,
 }
 
-// === impl VerdictResponse ===
-
 impl VerdictResponse<'_> {
     /// The numbers of the deciding limit, for encodings other than headers; `None` where headers
     /// have none.

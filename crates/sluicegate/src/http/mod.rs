@@ -159,8 +159,6 @@ pub enum Reset {
     SecondsToGo,
 }
 
-// === impl VerdictResponse ===
-
 impl<'a> VerdictResponse<'a> {
     /// The status of a denial; `None` if the upstream sets it.
     ///
@@ -242,8 +240,6 @@ fn seconds_to_wait(span: Span) -> u64 {
 fn millis_to_go(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000)
 }
-
-// === impl Style ===
 
 impl Default for Style {
     fn default() -> Self {

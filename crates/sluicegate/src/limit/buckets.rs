@@ -49,8 +49,6 @@ pub struct LeakyBucket {
 }
 rated!(LeakyBucket { queue: 0 });
 
-// === impl TokenBucket ===
-
 impl TokenBucket {
     /// The capacity in tokens; the rate's number by default.
     ///
@@ -106,8 +104,6 @@ impl IntoLimit for TokenBucket {
         Ok(LimitConfig::fixed(self.name, Limit::TokenBucket(bucket)))
     }
 }
-
-// === impl LeakyBucket ===
 
 impl LeakyBucket {
     /// The length of the queue; 0 by default.

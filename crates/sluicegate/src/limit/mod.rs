@@ -80,8 +80,6 @@ pub enum LimitError {
     },
 }
 
-// === impl IntoLimit ===
-
 impl IntoLimit for LimitConfig {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {
         Ok(self)
@@ -94,8 +92,6 @@ impl IntoLimit for Result<LimitConfig, LimitError> {
         self
     }
 }
-
-// === impl LimitError ===
 
 impl std::fmt::Display for LimitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

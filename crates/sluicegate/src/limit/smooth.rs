@@ -50,8 +50,6 @@ pub struct WarmUp {
 }
 rated!(WarmUp { warm_up: SECOND, cold_factor: 3_000 });
 
-// === impl SmoothBursty, WarmUp ===
-
 impl SmoothBursty {
     /// The time's worth of unused permits that are stored; a second by default.
     ///

@@ -64,8 +64,6 @@ pub struct Unlimited;
 const CYCLE: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(60);
 
-// === impl Cycle ===
-
 impl Cycle {
     /// `permits` per cycle of a second by default.
     ///
@@ -101,8 +99,6 @@ impl IntoLimit for Cycle {
         Ok(LimitConfig::fixed(self.name, Limit::Cycle(cycle)))
     }
 }
-
-// === impl Concurrency ===
 
 impl Concurrency {
     /// A maximum number in flight, each for a minute at most unless renewed.
@@ -140,8 +136,6 @@ impl IntoLimit for Concurrency {
         Ok(LimitConfig::fixed(self.name, Limit::Concurrency(limit)))
     }
 }
-
-// === impl Unlimited ===
 
 impl IntoLimit for Unlimited {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {

@@ -102,8 +102,6 @@ pub struct Tally {
 }
 rated!(Tally {});
 
-// === impl FixedWindow ===
-
 impl FixedWindow {
     /// A number per week, from Monday if a zone is set.
     ///
@@ -199,8 +197,6 @@ impl IntoLimit for FixedWindow {
     }
 }
 
-// === impl SlidingLog ===
-
 impl SlidingLog {
     /// Adds a window on the same log, with a limit of its own.
     ///
@@ -261,8 +257,6 @@ impl IntoLimit for SlidingLog {
     }
 }
 
-// === impl SlidingWindow ===
-
 impl SlidingWindow {
     /// How the estimate rounds a fraction of a hit; down by default.
     ///
@@ -285,8 +279,6 @@ impl IntoLimit for SlidingWindow {
         Ok(LimitConfig::fixed(self.name, Limit::SlidingWindow(window)))
     }
 }
-
-// === impl Tally ===
 
 impl IntoLimit for Tally {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {

@@ -27,8 +27,6 @@ pub struct Builder {
     listener: Option<Box<dyn Listener>>,
 }
 
-// === impl Builder ===
-
 impl Builder {
     /// Adds a limit. Several limits are one decision: all are charged, or none.
     ///

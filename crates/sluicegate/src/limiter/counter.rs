@@ -37,8 +37,6 @@ pub struct CounterRef<'a> {
     pub key: &'a [u8],
 }
 
-// === impl Limiter ===
-
 impl Limiter {
     /// The limiter of a rule.
     pub(crate) fn of_rule(
@@ -119,8 +117,6 @@ impl Limiter {
         self.inner.shards.sweep_next(self.now());
     }
 }
-
-// === impl CounterRef ===
 
 impl CounterRef<'_> {
     /// Applies a hit.

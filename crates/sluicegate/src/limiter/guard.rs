@@ -39,8 +39,6 @@ pub(super) struct Held {
     let_go: bool,
 }
 
-// === impl Permit ===
-
 impl Permit {
     pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
         Self { held: Held::new(limiter, hash, holder), verdict }
@@ -96,8 +94,6 @@ impl Drop for Permit {
     }
 }
 
-// === impl Reservation ===
-
 impl Reservation {
     pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
         Self { held: Held::new(limiter, hash, holder), verdict }
@@ -141,8 +137,6 @@ impl Drop for Reservation {
         self.held.cancel();
     }
 }
-
-// === impl Held ===
 
 impl Held {
     pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder) -> Self {

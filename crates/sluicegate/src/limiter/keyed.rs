@@ -37,8 +37,6 @@ pub struct KeyedOps<'a> {
     pub(super) jitter: Duration,
 }
 
-// === impl KeyedOps: options ===
-
 impl<'a> KeyedOps<'a> {
     pub(super) fn new(limiter: &'a Limiter, key: &'a [u8]) -> Self {
         let max_wait = Span::MAX;
@@ -116,8 +114,6 @@ impl<'a> KeyedOps<'a> {
         Self { jitter: max, ..self }
     }
 }
-
-// === impl KeyedOps: operations ===
 
 impl KeyedOps<'_> {
     /// Charges the cost if the limits admit it.

@@ -81,8 +81,6 @@ enum Time {
     Other(Box<dyn Clock>),
 }
 
-// === impl Limiter ===
-
 impl Limiter {
     /// A limiter with one limit, on a separate store.
     ///
@@ -279,8 +277,6 @@ impl Limiter {
     }
 }
 
-// === impl Time ===
-
 impl Time {
     #[inline]
     fn now(&self) -> Timestamp {
@@ -290,8 +286,6 @@ impl Time {
         }
     }
 }
-
-// === impl Inner ===
 
 impl Inner {
     #[inline]

@@ -34,8 +34,6 @@ pub struct Together<'a> {
     now: Option<Timestamp>,
 }
 
-// === impl Together ===
-
 impl<'a> Together<'a> {
     /// A request without limiters.
     pub fn new() -> Self {

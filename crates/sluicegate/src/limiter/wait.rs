@@ -63,8 +63,6 @@ pub(super) struct Waiters {
 /// Position in the queue for a slot of one identity: its hash, and a sequence number.
 pub(super) type QueuePosition = (u64, u64);
 
-// === impl KeyedOps ===
-
 impl KeyedOps<'_> {
     /// Books a turn and blocks this thread until it comes.
     ///
@@ -170,8 +168,6 @@ impl KeyedOps<'_> {
     }
 }
 
-// === impl Booking ===
-
 impl Booking {
     pub(super) fn new(
         ops: &KeyedOps<'_>,
@@ -271,8 +267,6 @@ impl Drop for Booking {
         self.held.cancel();
     }
 }
-
-// === impl Waiters ===
 
 impl Waiters {
     /// Wakes all waiters: there may be more slots than before.

@@ -12,8 +12,6 @@ pub(crate) struct Budget {
     max: usize,
 }
 
-// === impl Budget ===
-
 impl Budget {
     pub(crate) fn new(max: usize) -> Self {
         Self { used: AtomicUsize::new(0), max }

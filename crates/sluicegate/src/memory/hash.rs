@@ -15,8 +15,6 @@ struct Sip {
     v: [u64; 4],
 }
 
-// === impl HashKey ===
-
 impl HashKey {
     /// The hash of `bytes` under this key.
     #[inline]
@@ -52,8 +50,6 @@ fn tail(bytes: &[u8], rest: &[u8]) -> u64 {
         None => rest.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
     }
 }
-
-// === impl Sip ===
 
 impl Sip {
     #[inline]

@@ -32,8 +32,6 @@ pub(crate) struct Lanes<X, const LANES: usize> {
     pub(crate) slab: Slab,
 }
 
-// === impl Lanes ===
-
 impl<X: LaneExtra, const LANES: usize> Lanes<X, LANES> {
     pub(crate) fn new(epoch: Epoch) -> Self {
         Self {

@@ -92,8 +92,6 @@ pub(crate) fn fits_a_word(packed: Packed, now: Timestamp) -> bool {
     Word::packed(packed, Epoch::around(now)).is_some()
 }
 
-// === impl Memory ===
-
 impl Memory {
     /// A store of at most [`ENTRIES_MAX`] entries.
     #[must_use]
@@ -160,8 +158,6 @@ impl Default for Memory {
         Self::new()
     }
 }
-
-// === impl Store ===
 
 impl Store {
     /// The hash of some bytes.

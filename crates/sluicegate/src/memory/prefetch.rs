@@ -19,8 +19,6 @@ pub(crate) struct Hint {
 
 const BUCKET_BYTES: usize = 64;
 
-// === impl Hint ===
-
 impl Hint {
     /// Stores the address and number of a table's buckets.
     pub(crate) fn follow(&self, (base, buckets): (usize, usize)) {

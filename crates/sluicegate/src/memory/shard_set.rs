@@ -43,8 +43,6 @@ pub(crate) trait ShardUpkeep {
     fn reclaim(&mut self, store: &Store, now: Timestamp);
 }
 
-// === impl ShardSet ===
-
 impl<S: ShardUpkeep> ShardSet<S> {
     pub(crate) fn new(store: Arc<Store>, bits: u32, shard: impl Fn() -> S) -> Self {
         Self {
@@ -140,8 +138,6 @@ impl<S: ShardUpkeep> Drop for ShardSet<S> {
         self.store.budget().release(used);
     }
 }
-
-// === impl Padded ===
 
 impl<S> Padded<S> {
     #[inline]

@@ -60,8 +60,6 @@ pub(crate) struct Answered {
     pub(crate) overflowed: bool,
 }
 
-// === impl Shards ===
-
 impl Shards {
     pub(crate) fn new(
         store: Arc<Store>,

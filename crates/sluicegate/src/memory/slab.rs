@@ -21,8 +21,6 @@ pub(crate) struct Slab {
     free: Vec<u32>,
 }
 
-// === impl Slab ===
-
 impl Slab {
     /// Stores `whole`; its index.
     pub(crate) fn insert(&mut self, whole: Whole) -> u32 {

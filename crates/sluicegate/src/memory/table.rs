@@ -73,8 +73,6 @@ impl LaneExtra for () {
     const UNUSED: Self = ();
 }
 
-// === impl Table ===
-
 impl<X: LaneExtra, const LANES: usize> Table<X, LANES> {
     /// The word of `name` in its home bucket, where nearly every name is found. It may have
     /// expired, and for the name 0 it may be an empty lane.
@@ -250,8 +248,6 @@ impl<X, const LANES: usize> Default for Table<X, LANES> {
         Self { buckets: Box::default(), used: 0 }
     }
 }
-
-// === impl Bucket, LaneEntry ===
 
 impl<X: LaneExtra, const LANES: usize> Bucket<X, LANES> {
     #[inline]

@@ -48,8 +48,6 @@ const TAG_SHIFT: u32 = 62;
 /// A whole state whose expiry is too far ahead to be stored.
 const NEVER: u64 = u64::MAX;
 
-// === impl Word ===
-
 impl Word {
     /// A lane that was never used.
     pub(crate) const EMPTY: Self = Self(0);
@@ -166,8 +164,6 @@ impl Word {
         Self(tag << TAG_SHIFT | time << NUMBER_BITS[tag as usize] | number)
     }
 }
-
-// === impl Epoch ===
 
 impl Epoch {
     /// Distance of the epoch before the first use of a store: the clock may be set back so far, and

@@ -68,8 +68,6 @@ pub enum Restoration {
     },
 }
 
-// === impl SnapshotFile ===
-
 impl SnapshotFile {
     /// Locks a file, which may not exist yet.
     ///

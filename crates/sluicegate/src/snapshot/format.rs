@@ -63,8 +63,6 @@ fn checksum() -> SipHasher13 {
     SipHasher13::new_with_keys(0, 0)
 }
 
-// === impl Sink ===
-
 impl<'a> Sink<'a> {
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         Self { out, checksum: checksum(), bytes: 0, identities: 0 }
@@ -140,8 +138,6 @@ impl<'a> Sink<'a> {
         self.out.write_all(bytes)
     }
 }
-
-// === impl Source ===
 
 impl<R: Read> Source<R> {
     pub(super) fn new(input: R, offset: u64) -> Self {

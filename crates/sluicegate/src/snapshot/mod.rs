@@ -110,8 +110,6 @@ pub enum SnapshotError {
     },
 }
 
-// === impl SnapshotError ===
-
 impl SnapshotError {
     /// Whether the file does not exist, as at the first start.
     ///

@@ -21,8 +21,6 @@ pub(crate) struct Restored {
     limiters: HashMap<String, (u64, u32)>,
 }
 
-// === impl Memory ===
-
 impl Memory {
     /// Restores a store from a file.
     ///
@@ -143,8 +141,6 @@ pub(super) fn check_magic(mut file: &File, path: &Path) -> Result<(), SnapshotEr
         _ => Err(SnapshotError::Foreign { path: path.to_owned() }),
     }
 }
-
-// === impl Restored ===
 
 impl Restored {
     /// Calls `each` with the entries of the limiter of this name, after `rule` with its rules.

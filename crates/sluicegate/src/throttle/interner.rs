@@ -38,8 +38,6 @@ struct Interned {
     next: ParamsIndex,
 }
 
-// === impl ParamsIndex ===
-
 impl ParamsIndex {
     /// The index in an unused lane, and the end of a chain.
     pub(super) const NONE: Self = Self(u32::MAX);
@@ -52,8 +50,6 @@ impl ParamsIndex {
 impl LaneExtra for ParamsIndex {
     const UNUSED: Self = Self::NONE;
 }
-
-// === impl Interner ===
 
 impl Interner {
     pub(super) fn new() -> Self {

@@ -67,8 +67,6 @@ pub struct NoRoom {
 /// Keys prefetched ahead: more would evict the first lines from the nearest cache.
 const AHEAD: usize = 16;
 
-// === impl Throttle ===
-
 impl Throttle {
     /// A throttle on a store that it shares with limiters. A restored store restores it.
     ///
@@ -190,8 +188,6 @@ impl Throttle {
         self.shards.sweep(now);
     }
 }
-
-// === impl NoRoom ===
 
 impl std::fmt::Display for NoRoom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -59,8 +59,6 @@ pub struct ThrottleParamsError {
     pub max: i64,
 }
 
-// === impl ThrottleParams ===
-
 impl ThrottleParams {
     /// A burst of `max_burst` above one, and `count` per `period_s` seconds.
     ///
@@ -175,8 +173,6 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-// === impl RawParams ===
-
 impl RawParams {
     fn bucket(&self) -> Option<Limit> {
         let rate = Rate::new(self.count, Span::from_secs(self.period_s)).ok()?;
@@ -192,8 +188,6 @@ impl RawParams {
         bytes
     }
 }
-
-// === impl ThrottleParamsError ===
 
 impl std::fmt::Display for ThrottleParamsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

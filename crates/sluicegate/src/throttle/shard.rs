@@ -52,8 +52,6 @@ pub(super) struct ThrottleHit<'a> {
 
 type Entry = LaneEntry<ParamsIndex>;
 
-// === impl ThrottleShard: decisions ===
-
 impl ThrottleShard {
     pub(super) fn new() -> Self {
         // The first call rebases it to the current time.
@@ -230,8 +228,6 @@ impl ThrottleShard {
     }
 }
 
-// === impl ThrottleShard: lanes ===
-
 impl ThrottleShard {
     /// Counts an operation; whether a sweep is due.
     #[inline]
@@ -349,8 +345,6 @@ impl ThrottleShard {
         });
     }
 }
-
-// === impl ThrottleShard: snapshots ===
 
 impl ThrottleShard {
     /// The names of live lanes.

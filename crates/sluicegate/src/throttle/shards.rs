@@ -26,8 +26,6 @@ pub(super) struct ThrottleShards {
     last_now: AtomicU64,
 }
 
-// === impl ThrottleShards ===
-
 impl ThrottleShards {
     pub(super) fn new(store: Arc<Store>) -> Self {
         let set = ShardSet::new(store, SHARD_BITS, ThrottleShard::new);

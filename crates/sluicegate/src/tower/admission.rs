@@ -136,8 +136,6 @@ enum LimiterKind {
     Turns,
 }
 
-// === impl RequestKeys ===
-
 impl RequestKeys {
     pub(super) fn new(config: &Config, request: &Parts) -> Result<Self, MissingKey> {
         let mut keys = Vec::with_capacity(config.limiters.len());
@@ -155,8 +153,6 @@ impl RequestKeys {
         Ok(Self { keys, cost: config.cost_of(request) })
     }
 }
-
-// === impl Admitting ===
 
 impl<'a> Admitting<'a> {
     /// `None` if no limiter applies.
@@ -265,8 +261,6 @@ pub(super) fn together<'a>(parts: &[LimiterCheck<'a>]) -> Together<'a> {
     parts.iter().fold(Together::new(), |all, part| all.and(part.limiter, part.key))
 }
 
-// === impl LimiterCheck ===
-
 impl<'a> LimiterCheck<'a> {
     fn ops(&self, cost: u64) -> KeyedOps<'a> {
         self.limiter.of(self.key).cost(cost)
@@ -303,8 +297,6 @@ fn in_time(verdict: &Verdict, max_wait: Duration) -> Result<(), Denied> {
         _ => Ok(()),
     }
 }
-
-// === impl LimiterKind ===
 
 impl LimiterKind {
     fn of(policies: &[Policy], waits_for_all: bool) -> Self {

@@ -28,8 +28,6 @@ pub(super) struct Guards {
     turns_of_slots: Vec<(Limiter, Timestamp)>,
 }
 
-// === impl Guard ===
-
 impl Guard {
     /// A slot that was granted just now.
     pub(super) fn slot(permit: Permit, limiter: &Limiter) -> Self {
@@ -50,8 +48,6 @@ impl Guard {
         }
     }
 }
-
-// === impl Guards ===
 
 impl Guards {
     pub(super) fn push(&mut self, guard: Guard) {
@@ -104,8 +100,6 @@ pub(super) struct GroupReservation {
 // A reservation outlives the longest wait. A request that is woken even later is charged when it
 // starts. (A layer with a custom maximum wait books everything and reserves nothing.)
 const _: () = assert!(WAIT_MAX.as_micros() < RESERVE_TTL.as_micros() as u128);
-
-// === impl GroupReservation ===
 
 impl GroupReservation {
     /// For a request that starts within [`WAIT_MAX`], or not at all.

@@ -100,8 +100,6 @@ pub fn header(name: &str) -> Header {
     }
 }
 
-// === impl Identify ===
-
 impl Identify for Header {
     fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
         let value = request.headers.get(&self.name).filter(|value| !value.is_empty())?;
@@ -220,8 +218,6 @@ pub fn peer() -> Ip {
 const V4_BITS: u32 = Ipv4Addr::BITS;
 /// The smallest prefix that providers assign to a customer.
 const V6_BITS: u32 = 64;
-
-// === impl Ip ===
 
 impl Ip {
     /// Prefix length of an IPv4 key; 32 by default, which is also the maximum.

@@ -78,8 +78,6 @@ pub(super) struct KeyedLimiter {
     pub(super) key: Arc<dyn Identify>,
 }
 
-// === impl RateLimitLayer ===
-
 impl RateLimitLayer {
     /// Limits every request with `limiter`, under the key from [`key`](super::key).
     ///
@@ -242,8 +240,6 @@ impl<S> Layer<S> for RateLimitLayer {
         RateLimit { inner, config: self.config.clone() }
     }
 }
-
-// === impl Config ===
 
 impl Config {
     pub(super) fn skips(&self, request: &Parts) -> bool {

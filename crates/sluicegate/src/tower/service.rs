@@ -33,8 +33,6 @@ pub struct RateLimit<S> {
     pub(super) config: Arc<Config>,
 }
 
-// === impl RateLimit ===
-
 impl<S> RateLimit<S> {
     /// The inner service.
     ///
@@ -143,8 +141,6 @@ struct PendingCall<S, B> {
     service: S,
     request: Request<B>,
 }
-
-// === impl ResponseFuture ===
 
 impl<S, B> ResponseFuture<S, B>
 where
@@ -265,8 +261,6 @@ pin_project! {
         Ours { bytes: Bytes },
     }
 }
-
-// === impl ResponseBody ===
 
 impl<B> ResponseBody<B> {
     /// The inner service's body, holding these slots.

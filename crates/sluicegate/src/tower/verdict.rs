@@ -29,8 +29,6 @@ pub(super) struct GroupVerdict {
 /// Wait of a request denied by a full queue: the actual time is unknown.
 const REFUSED_RETRY_AFTER: Span = Span::from_secs(1);
 
-// === impl OwnedVerdict ===
-
 impl OwnedVerdict {
     pub(super) const fn is_allowed(&self) -> bool {
         self.verdict.is_allowed()

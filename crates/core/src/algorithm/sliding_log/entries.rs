@@ -41,8 +41,6 @@ pub struct Entries {
     denied_sum: u64,
 }
 
-// === impl Entries ===
-
 impl Entries {
     /// The number of entries.
     #[must_use]
@@ -242,8 +240,6 @@ impl Encode for Entries {
         Some(entries)
     }
 }
-
-// === impl Entry ===
 
 impl Entry {
     /// Appends the entry after one at time `before`.

@@ -67,8 +67,6 @@ pub struct LogState {
     pub seen: Timestamp,
 }
 
-// === impl SlidingLog ===
-
 impl SlidingLog {
     /// At most each rate's number in any rolling window of its period.
     ///

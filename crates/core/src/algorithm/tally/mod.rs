@@ -61,8 +61,6 @@ pub struct TallyState {
     pub count: u64,
 }
 
-// === impl Tally ===
-
 impl Tally {
     /// At most `limit`, which may be 0, per window of `period`.
     ///

@@ -79,8 +79,6 @@ pub(super) fn supports(rule: &Rule) -> bool {
         .get_or_init(|| rule.mode == Mode::Hard && rule.limits.iter().all(Series::supports))
 }
 
-// === impl KeyReplica ===
-
 impl KeyReplica {
     /// A replica without counts.
     pub(super) fn new(rule: &Arc<Rule>) -> Self {

@@ -47,8 +47,6 @@ pub(super) struct Eventual {
     commands: mpsc::UnboundedSender<SyncCommand>,
 }
 
-// === impl Eventual ===
-
 impl Eventual {
     /// Starts the sync task. Must be called within a Tokio runtime.
     pub(super) fn start(store: &Store, clock: &TimeSource) -> Arc<Self> {

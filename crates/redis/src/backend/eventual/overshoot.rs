@@ -33,8 +33,6 @@ struct Peak {
     previous: Overshoot,
 }
 
-// === impl OvershootPeaks ===
-
 impl OvershootPeaks {
     /// Records the overshoot that a reply revealed.
     pub(super) fn record(&mut self, counters: &Arc<LevelCounters>, overshoot: Overshoot) {
@@ -68,8 +66,6 @@ impl Peak {
         self.counters.over_observed.store(observed, Ordering::Relaxed);
     }
 }
-
-// === impl Overshoot ===
 
 impl Overshoot {
     /// The maximum of both.

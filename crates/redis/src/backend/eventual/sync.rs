@@ -145,8 +145,6 @@ pub(super) async fn repush_after_data_loss(eventual: Weak<Eventual>) {
     }
 }
 
-// === impl SyncTask ===
-
 impl SyncTask {
     fn handle(&mut self, command: SyncCommand) {
         match command {

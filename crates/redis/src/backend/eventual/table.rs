@@ -75,8 +75,6 @@ pub(super) struct NewEntry<'a> {
     pub(super) tick: Timestamp,
 }
 
-// === impl ReplicaTable ===
-
 impl ReplicaTable {
     pub(super) fn new() -> Self {
         Self::with_max(ENTRIES_MAX)
@@ -200,8 +198,6 @@ impl ReplicaTable {
     }
 }
 
-// === impl Entry ===
-
 impl Entry {
     /// Records an access.
     #[inline]
@@ -236,8 +232,6 @@ impl Entry {
         !self.needs_sync(tick) && self.replica.is_expired(tick)
     }
 }
-
-// === impl EntryId ===
 
 impl EntryId {
     /// Sorts before all ids of a slot.

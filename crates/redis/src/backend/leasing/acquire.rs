@@ -128,8 +128,6 @@ pub(super) async fn close(inner: &Arc<Inner>) {
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, released).await;
 }
 
-// === impl Inner ===
-
 impl Inner {
     /// Applies the outcome of a call to its lease.
     fn complete(

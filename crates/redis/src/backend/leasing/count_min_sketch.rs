@@ -15,8 +15,6 @@ pub(super) struct CountMinSketch {
     counters: Box<[AtomicU32]>,
 }
 
-// === impl CountMinSketch ===
-
 impl CountMinSketch {
     /// An empty sketch.
     pub(super) fn new() -> Self {

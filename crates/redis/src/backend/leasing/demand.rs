@@ -15,8 +15,6 @@ pub(super) struct Demand {
     last: Timestamp,
 }
 
-// === impl Demand ===
-
 impl Demand {
     /// Starts from an estimate.
     pub(super) const fn new(per_second: u64, ticks: Timestamp) -> Self {

@@ -127,8 +127,6 @@ struct Denial {
     until: Timestamp,
 }
 
-// === impl QuotaLease ===
-
 impl QuotaLease {
     /// An empty lease with an estimate of the demand per second.
     pub(super) fn new(per_second: u64, ticks: Timestamp) -> Self {
@@ -465,15 +463,11 @@ impl QuotaLease {
     }
 }
 
-// === impl Serials ===
-
 impl Serials {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
-
-// === impl LimitView ===
 
 impl LimitView {
     /// Admission that leaves this amount unspent.
@@ -489,8 +483,6 @@ impl LimitView {
         Verdict { outcome, remaining, reset_after, ..self.verdict }
     }
 }
-
-// === impl Denial ===
 
 impl Denial {
     fn verdict_at(&self, ticks: Timestamp) -> Verdict {

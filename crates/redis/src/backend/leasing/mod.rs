@@ -114,8 +114,6 @@ struct QueuedCall {
     request: LeaseRequest,
 }
 
-// === impl QuotaLeases ===
-
 impl QuotaLeases {
     /// Starts the background tasks. Must be called within a Tokio runtime.
     pub(super) fn start(clock: &TimeSource, store: &Store) -> Self {
@@ -235,8 +233,6 @@ impl fmt::Debug for QuotaLeases {
     }
 }
 
-// === impl Inner ===
-
 impl Inner {
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
@@ -349,8 +345,6 @@ impl Inner {
         subtract(&leased.counters.leases, 1);
     }
 }
-
-// === impl LeasedIdentity ===
 
 impl LeasedIdentity {
     fn new(step: &LocalStep<'_>, key: Arc<[u8]>, count: u64, ticks: Timestamp) -> Self {

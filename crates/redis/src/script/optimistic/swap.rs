@@ -135,8 +135,6 @@ fn read_set(value: Option<Value>) -> Result<StoredSet, BadReply> {
     Ok(set)
 }
 
-// === impl StoredRecord ===
-
 impl StoredRecord {
     fn decode(&self, rule: &ScriptRule) -> Found {
         match &self.text {
@@ -183,8 +181,6 @@ impl StoredRecord {
         LoadedRecord { text: self.text, sets: self.sets, ..record }
     }
 }
-
-// === impl LoadedRecord ===
 
 impl LoadedRecord {
     /// Raises its epoch to that of an observation; false if the record is newer.

@@ -53,8 +53,6 @@ pub(super) struct World<'a> {
     victim: Option<usize>,
 }
 
-// === impl Bench ===
-
 impl Bench {
     pub(super) fn start() -> Self {
         let server = Single::start();
@@ -85,8 +83,6 @@ impl Bench {
         }
     }
 }
-
-// === impl World ===
 
 impl World<'_> {
     /// Excludes a corrupted identity from the comparison.

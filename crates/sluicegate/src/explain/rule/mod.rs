@@ -84,8 +84,6 @@ pub(crate) fn path_of(nodes: &[Configured<'_>]) -> String {
     written.join("/")
 }
 
-// === impl Placed ===
-
 impl<'a> LocatedRule<'a> {
     /// A rule of a set.
     ///

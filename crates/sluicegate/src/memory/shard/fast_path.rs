@@ -51,8 +51,6 @@ const NO_HIT: StepHit = StepHit {
     word: None,
 };
 
-// === impl Shard ===
-
 impl Shard {
     /// A hit of `cost` by an identity.
     ///

@@ -60,8 +60,6 @@ pub(crate) enum Touched {
 
 const COLUMN_BITS: u32 = 8;
 
-// === impl Shard ===
-
 impl Shard {
     pub(crate) fn new(plan: Arc<ResolvedRule>, now: Timestamp) -> Self {
         Self { plan, lanes: Lanes::new(Epoch::around(now)) }

@@ -96,8 +96,6 @@ enum JointOutcome {
     AllExcluded,
 }
 
-// === impl JointOperation ===
-
 impl<'a> JointOperation<'a> {
     fn new(targets: &[Target<'a>]) -> Self {
         Self { targets: targets.to_vec(), excluded_targets: Vec::new(), overflowed: false }
@@ -252,8 +250,6 @@ impl<'a> JointOperation<'a> {
         }
     }
 }
-
-// === impl JointOutcome ===
 
 impl JointOutcome {
     fn answer(&self, op: Op) -> Answer {
