@@ -5,9 +5,7 @@ use super::holds::{HOLDS_MAX, Hold, HoldKind, Holds, Receipt};
 use super::step_state::StepState;
 use crate::algorithm::Ticket;
 use crate::algorithm::concurrency::Holder;
-use crate::codec::{
-    Encode, all_distinct, byte, decode_list, encode_list, encode_variant, read_varint, write_varint,
-};
+use crate::codec::{Encode, all_distinct, byte, decode_list, encode_list, encode_variant};
 use crate::limit::State;
 use crate::time::{Span, Timestamp};
 
@@ -76,17 +74,17 @@ impl Encode for StepState {
 
 impl Encode for Hold {
     fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, self.holder.0);
+        self.holder.encode(out);
         self.kind.encode(out);
-        write_varint(out, self.cost);
+        self.cost.encode(out);
         encode_list(&self.receipts, out);
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         Some(Self {
-            holder: Holder(read_varint(bytes)?),
+            holder: Holder::decode(bytes)?,
             kind: HoldKind::decode(bytes)?,
-            cost: read_varint(bytes)?,
+            cost: u64::decode(bytes)?,
             receipts: decode_list(bytes, u64::MAX)?,
         })
     }

@@ -17,6 +17,21 @@ use crate::mode::{ELASTIC_FACTOR_MAX, GateLevels, Mode, SOFT_PERCENT_MAX};
 use crate::quota::Rate;
 use crate::time::{Span, Timestamp};
 
+/// The format of a limit: the parameters of its constructor, each with its decoder.
+macro_rules! encode_parameters {
+    ($type:ty { $($parameter:ident: $decode:path),+ }) => {
+        impl Encode for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$parameter().encode(out);)+
+            }
+
+            fn decode(bytes: &mut &[u8]) -> Option<Self> {
+                Self::new($($decode(bytes)?),+).ok()
+            }
+        }
+    };
+}
+
 impl Limit {
     /// Appends this limit to `out`, as written in the rule.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -67,6 +82,13 @@ impl Limit {
     }
 }
 
+encode_parameters!(Rate { count: read_varint, period: Span::decode });
+encode_parameters!(LeakyBucket { rate: Rate::decode, queue: read_varint });
+encode_parameters!(WarmUp { rate: Rate::decode, warm_up: Span::decode, cold_factor: read_varint });
+encode_parameters!(Cycle { permits: read_varint, period: Span::decode });
+encode_parameters!(Concurrency { max: read_varint, lease: Span::decode });
+encode_parameters!(Tally { limit: read_varint, period: Span::decode });
+
 impl Encode for TokenBucket {
     fn encode(&self, out: &mut Vec<u8>) {
         self.rate().encode(out);
@@ -90,17 +112,6 @@ impl Encode for TokenBucket {
             _ => return None,
         };
         bucket.with_refill(refill).ok()?.with_forget_after(Span::decode(bytes)?).ok()
-    }
-}
-
-impl Encode for LeakyBucket {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.rate().encode(out);
-        write_varint(out, self.queue());
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        Self::new(Rate::decode(bytes)?, read_varint(bytes)?).ok()
     }
 }
 
@@ -202,55 +213,6 @@ impl Encode for SmoothBursty {
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let smooth = Self::new(Rate::decode(bytes)?, Span::decode(bytes)?).ok()?;
         smooth.with_forget_after(Span::decode(bytes)?).ok()
-    }
-}
-
-impl Encode for WarmUp {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.rate().encode(out);
-        self.warm_up().encode(out);
-        write_varint(out, self.cold_factor());
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let (rate, warm_up) = (Rate::decode(bytes)?, Span::decode(bytes)?);
-        Self::new(rate, warm_up, read_varint(bytes)?).ok()
-    }
-}
-
-impl Encode for Cycle {
-    fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, self.permits());
-        self.period().encode(out);
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let permits = read_varint(bytes)?;
-        Self::new(permits, Span::decode(bytes)?).ok()
-    }
-}
-
-impl Encode for Concurrency {
-    fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, self.max());
-        self.lease().encode(out);
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let max = read_varint(bytes)?;
-        Self::new(max, Span::decode(bytes)?).ok()
-    }
-}
-
-impl Encode for Tally {
-    fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, self.limit());
-        self.period().encode(out);
-    }
-
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let limit = read_varint(bytes)?;
-        Self::new(limit, Span::decode(bytes)?).ok()
     }
 }
 

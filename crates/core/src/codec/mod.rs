@@ -8,12 +8,18 @@
 //! million entries allocates memory only for those that are present.
 
 mod limit;
-mod state;
 
-pub(crate) use state::all_distinct;
-
+use crate::algorithm::concurrency::{Holder, SLOTS_MAX, SlotLease, SlotsState};
+use crate::algorithm::gcra::GcraState;
+use crate::algorithm::periodic::PeriodicState;
+use crate::algorithm::sliding_log::{Entries, LogState};
+use crate::algorithm::sliding_window::CounterState;
+use crate::algorithm::tally::TallyState;
+use crate::algorithm::warm_up::WarmUpState;
+use crate::algorithm::{Ticket, Trace};
 use crate::arithmetic::EXACT_MAX;
-use crate::quota::{ExactTime, Rate};
+use crate::limit::State;
+use crate::quota::ExactTime;
 use crate::time::{Span, Timestamp};
 
 /// A value with a binary format.
@@ -24,6 +30,20 @@ pub(crate) trait Encode: Sized {
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
 }
 
+/// The format of a struct: its fields in order, each with its decoder.
+macro_rules! encode_fields {
+    ($type:ty { $($field:ident: $decode:path),+ }) => {
+        impl Encode for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$field.encode(out);)+
+            }
+
+            fn decode(bytes: &mut &[u8]) -> Option<Self> {
+                Some(Self { $($field: $decode(bytes)?),+ })
+            }
+        }
+    };
+}
 /// LEB128: seven bits per byte, lowest first; the highest bit is set if more follow.
 pub(crate) fn write_varint(bytes: &mut Vec<u8>, number: u64) {
     let mut rest = number;
@@ -52,6 +72,10 @@ pub(crate) fn amount(bytes: &mut &[u8]) -> Option<u64> {
     read_varint(bytes).filter(|amount| *amount <= EXACT_MAX)
 }
 
+fn positive(bytes: &mut &[u8]) -> Option<u64> {
+    read_varint(bytes).filter(|number| *number > 0)
+}
+
 /// The number of following items: at most `max` and the number of bytes left.
 pub(crate) fn count(bytes: &mut &[u8], max: u64) -> Option<u64> {
     read_varint(bytes).filter(|count| *count <= max.min(bytes.len() as u64))
@@ -78,6 +102,26 @@ pub(crate) fn encode_list<T: Encode>(all: &[T], out: &mut Vec<u8>) {
 
 pub(crate) fn decode_list<T: Encode>(bytes: &mut &[u8], max: u64) -> Option<Vec<T>> {
     (0..count(bytes, max)?).map(|_| T::decode(bytes)).collect()
+}
+
+impl Encode for u64 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, *self);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        read_varint(bytes)
+    }
+}
+
+impl Encode for Holder {
+    fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, self.0);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        read_varint(bytes).map(Self)
+    }
 }
 
 impl Encode for i64 {
@@ -140,14 +184,147 @@ impl Encode for ExactTime {
     }
 }
 
-impl Encode for Rate {
+impl State {
+    /// Appends this state to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::New => out.push(0),
+            Self::Gcra(state) => encode_variant(1, state, out),
+            Self::Periodic(state) => encode_variant(2, state, out),
+            Self::Counter(state) => encode_variant(3, state, out),
+            Self::Log(state) => encode_variant(4, &**state, out),
+            Self::WarmUp(state) => encode_variant(5, state, out),
+            Self::Slots(state) => encode_variant(6, &**state, out),
+            Self::Spent(used) => {
+                out.push(7);
+                write_varint(out, *used);
+            }
+            Self::Tally(state) => encode_variant(8, state, out),
+        }
+    }
+
+    /// Decodes a state from the front of `bytes` and advances them; `None` if they are malformed.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::State;
+    ///
+    /// let mut bytes = Vec::new();
+    /// State::Spent(300).write(&mut bytes);
+    /// let mut rest = &bytes[..];
+    /// assert_eq!(State::read(&mut rest), Some(State::Spent(300)));
+    /// assert_eq!(State::read(&mut rest), None);
+    /// ```
+    #[must_use]
+    pub fn read(bytes: &mut &[u8]) -> Option<Self> {
+        Some(match byte(bytes)? {
+            0 => Self::New,
+            1 => Self::Gcra(Encode::decode(bytes)?),
+            2 => Self::Periodic(Encode::decode(bytes)?),
+            3 => Self::Counter(Encode::decode(bytes)?),
+            4 => Self::Log(Box::new(Encode::decode(bytes)?)),
+            5 => Self::WarmUp(Encode::decode(bytes)?),
+            6 => Self::Slots(Box::new(Encode::decode(bytes)?)),
+            7 => Self::Spent(read_varint(bytes)?),
+            8 => Self::Tally(Encode::decode(bytes)?),
+            _ => return None,
+        })
+    }
+}
+
+encode_fields!(GcraState {
+    tat: ExactTime::decode,
+    extra: amount,
+    seen: Option::decode,
+    hole_until: Option::decode
+});
+encode_fields!(PeriodicState {
+    level: i64::decode,
+    anchor: Timestamp::decode,
+    seen: Option::decode,
+    hole_until: Option::decode
+});
+encode_fields!(CounterState {
+    start: Timestamp::decode,
+    previous: amount,
+    current: amount,
+    next: amount,
+    seen: Option::decode
+});
+encode_fields!(LogState { seen: Timestamp::decode, entries: Entries::decode });
+encode_fields!(WarmUpState {
+    free: ExactTime::decode,
+    cool: ExactTime::decode,
+    seen: Timestamp::decode
+});
+encode_fields!(TallyState { start: Timestamp::decode, count: amount });
+// The charge is that requested, which is unbounded where any cost is granted.
+encode_fields!(Ticket { charged: read_varint, slot: Timestamp::decode, trace: Trace::decode });
+
+impl Encode for SlotsState {
     fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, self.count());
-        self.period().encode(out);
+        self.seen().encode(out);
+        encode_list(self.leases(), out);
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        let count = read_varint(bytes)?;
-        Self::new(count, Span::decode(bytes)?).ok()
+        let seen = Timestamp::decode(bytes)?;
+        let leases: Vec<SlotLease> = decode_list(bytes, SLOTS_MAX)?;
+        all_distinct(leases.iter().map(|lease| lease.holder))?;
+        Some(Self::new(leases, seen))
+    }
+}
+
+encode_fields!(SlotLease { holder: Holder::decode, slots: positive, until: Timestamp::decode });
+
+/// Whether all holders are distinct.
+pub(crate) fn all_distinct(holders: impl Iterator<Item = Holder>) -> Option<()> {
+    let mut sorted: Vec<Holder> = holders.collect();
+    sorted.sort_unstable();
+    sorted.is_sorted_by(|one, next| one < next).then_some(())
+}
+
+impl Encode for Trace {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Untracked => out.push(0),
+            Self::Tat(tat) => encode_variant(1, tat, out),
+            Self::Level { level, anchor, cost, slot } => {
+                encode_variant(2, level, out);
+                anchor.encode(out);
+                write_varint(out, *cost);
+                slot.encode(out);
+            }
+            Self::Count { start, count } => {
+                encode_variant(3, start, out);
+                write_varint(out, *count);
+            }
+            Self::Entry { at } => encode_variant(4, at, out),
+            Self::Price { free, price, cool } => {
+                encode_variant(5, free, out);
+                price.encode(out);
+                cool.encode(out);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        Some(match byte(bytes)? {
+            0 => Self::Untracked,
+            1 => Self::Tat(ExactTime::decode(bytes)?),
+            2 => Self::Level {
+                level: i64::decode(bytes)?,
+                anchor: Timestamp::decode(bytes)?,
+                cost: read_varint(bytes)?,
+                slot: Timestamp::decode(bytes)?,
+            },
+            3 => Self::Count { start: Timestamp::decode(bytes)?, count: amount(bytes)? },
+            4 => Self::Entry { at: Timestamp::decode(bytes)? },
+            5 => Self::Price {
+                free: ExactTime::decode(bytes)?,
+                price: ExactTime::decode(bytes)?,
+                cool: ExactTime::decode(bytes)?,
+            },
+            _ => return None,
+        })
     }
 }
