@@ -10,7 +10,6 @@ mod connection;
 mod envoy;
 pub(crate) mod script;
 mod store;
-pub(crate) mod sync;
 mod virtual_time;
 
 pub use call::CallError;

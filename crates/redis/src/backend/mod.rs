@@ -15,7 +15,6 @@ mod fallback;
 mod leasing;
 mod levels;
 mod local;
-mod pull;
 mod reconcile;
 mod steps;
 

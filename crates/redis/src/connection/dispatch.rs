@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Link;
 use super::cluster::Cluster;
+use super::count;
 use super::permit::{CallPermit, LateReply};
 use super::reply::{Redirect, ServerReply};
 use super::server::Server;
-use super::stats::count;
 use super::topology::Topology;
 use crate::CallError;
 use crate::call::Call;
@@ -61,7 +61,8 @@ impl Link {
 
     async fn run_script(&self, call: &Call, late_reply: LateReply) -> Result<Value, CallError> {
         if let Topology::Custom(transport) = &self.inner.topology {
-            let calling = super::transport::call(transport, call, late_reply, &self.inner.counters);
+            let calling =
+                super::topology::call_over(transport, call, late_reply, &self.inner.counters);
             return self.counted(calling).await;
         }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);

@@ -14,8 +14,8 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::count;
 use super::server::{Connection, ServerHealth, ServerState};
-use super::stats::count;
 use crate::CallError;
 
 /// What happens to a reply that misses the deadline.

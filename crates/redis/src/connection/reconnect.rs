@@ -10,10 +10,10 @@ use redis::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::circuit_breaker::backoff;
+use super::count;
 use super::dial::{Dialed, Driver};
 use super::permit::LATE_MAX;
 use super::server::{Connection, ServerState};
-use super::stats::count;
 
 /// A connection that lasted less counts as a failed attempt. Also the minimum time between two
 /// replacements of a connection.

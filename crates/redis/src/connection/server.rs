@@ -14,7 +14,7 @@ use super::dial::{Dialed, ServerInfo, dial};
 use super::epoch::IdentityCheck;
 use super::options::{Settings, Target};
 use super::reconnect::{maintain_connection, probe_health};
-use super::stats::{Counters, ServerStats};
+use super::{Counters, ServerStats};
 
 /// One server. Its connections are closed when it is dropped.
 #[derive(Debug)]

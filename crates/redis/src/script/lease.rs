@@ -74,9 +74,9 @@ pub(crate) fn encode_lease(requests: &[LeaseRequest], clock: Option<Timestamp>) 
     let mut keys = Vec::with_capacity(requests.len());
     let mut payload = Vec::new();
     for request in requests {
-        let text = request.rule.params.bytes();
+        let text = &request.rule.params.bytes;
         let (index, want) = match request.is_supported() {
-            true => (index_of(&mut params, |known| *known == text, || text), request.want),
+            true => (index_of(&mut params, text), request.want),
             // The script rejects an amount above the maximum.
             false => (0, EXACT_MAX + 1),
         };

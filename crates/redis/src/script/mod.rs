@@ -11,10 +11,10 @@
 
 mod lease;
 mod optimistic;
-mod params;
 mod reply;
 mod request;
 mod rule;
+mod sync;
 
 pub(crate) use lease::{LeaseOutcome, LeaseRequest, decode_lease, encode_lease};
 pub(crate) use optimistic::{
@@ -24,6 +24,7 @@ pub(crate) use reply::{BadReply, DISAGREEMENTS, ScriptAnswer, ScriptOutcome, dec
 pub(crate) use request::{ScriptOp, ScriptPart, ScriptRequest, encode, keys_of};
 pub(crate) use rule::{RuleRegistry, RuleScripts, ScriptRule};
 pub(crate) use sluicegate::backend::Combine;
+pub(crate) use sync::{KEYS_MAX, SeriesCounts, SyncOp, SyncReply, SyncRequest, WindowCounts};
 
 use super::call::{Call, Script};
 

@@ -59,10 +59,10 @@ pub(crate) fn encode(requests: &[ScriptRequest], clock: Option<Timestamp>) -> Ca
         payload.extend(holder_name(request.holder.unwrap_or(Holder(0))).as_bytes());
         let mut rules = Vec::new();
         for part in request.sent() {
-            let text = part.rule.params.bytes();
-            let index = index_of(&mut params, |known| *known == text, || text);
-            let rule = part.rule.params.rule();
-            let rule = index_of(&mut rules, |known| *known == rule, || rule);
+            let text = &part.rule.params.bytes;
+            let index = index_of(&mut params, text);
+            let rule = part.rule.params.rule;
+            let rule = index_of(&mut rules, rule);
             // The script rejects a cost above the maximum, as it must an unsupported part.
             let is_supported = part.cost <= EXACT_MAX && request.supports(part);
             let cost = if is_supported { part.cost } else { EXACT_MAX + 1 };
@@ -90,13 +90,9 @@ pub(super) fn header(params: usize, requests: usize, clock: Option<Timestamp>) -
 }
 
 /// The index of a matching item, appended if absent.
-pub(super) fn index_of<T>(
-    all: &mut Vec<T>,
-    matches: impl Fn(&T) -> bool,
-    new: impl FnOnce() -> T,
-) -> usize {
-    all.iter().position(matches).unwrap_or_else(|| {
-        all.push(new());
+pub(super) fn index_of<T: PartialEq>(all: &mut Vec<T>, item: T) -> usize {
+    all.iter().position(|known| *known == item).unwrap_or_else(|| {
+        all.push(item);
         all.len() - 1
     })
 }
@@ -156,7 +152,7 @@ impl ScriptRequest {
     /// With slots it does not: a holder is admitted again after another one was denied.
     fn supports(&self, part: &ScriptPart) -> bool {
         let has_slots = part.rule.steps().iter().any(has_slots);
-        part.rule.params.rule().is_some() && (self.count <= 1 || !has_slots)
+        part.rule.params.rule.is_some() && (self.count <= 1 || !has_slots)
     }
 
     /// Whether the verdicts so far allow the request: no part denies, and not all quotas do.

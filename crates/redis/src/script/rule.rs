@@ -11,17 +11,18 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use redis::Value;
+use sluicegate::backend::{ResolvedRule, Rule};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
+use sluicegate_core::parameters::KernelKind;
 use sluicegate_core::quota::Rate;
+use sluicegate_core::record::Layout;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 use sluicegate_rules::limit::{LimitConfig, names};
 
-use super::params::ScriptParams;
 use crate::call::{Call, CallError, Script};
 use crate::connection::Link;
-use sluicegate::backend::{ResolvedRule, Rule};
 
 /// A rule with its encoded parameters for scripts.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) struct RuleRegistry {
     prefix: Vec<u8>,
     /// Rules of this node, with the epoch of the link at which each was published.
     published: Mutex<HashMap<String, u64>>,
-    known: Mutex<HashMap<String, Option<Arc<Rule>>>>,
+    known: Mutex<HashMap<String, Arc<Rule>>>,
 }
 
 /// Cached rules, of this node and of others.
@@ -123,7 +124,7 @@ impl RuleRegistry {
         fingerprint: &str,
     ) -> Result<Option<Arc<Rule>>, CallError> {
         if let Some(known) = self.known.lock().get(fingerprint) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
         }
         let call = Call { script: &FIND, keys: vec![self.key(fingerprint)], args: Vec::new() };
         let found = match link.call(&call).await? {
@@ -131,12 +132,12 @@ impl RuleRegistry {
             _ => None,
         };
         let rule = found.and_then(|(limits, mode)| Rule::new(limits, mode).ok()).map(Arc::new);
-        let mut known = self.known.lock();
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
         // A missing rule may still be published.
-        if rule.is_some() {
+        if let Some(rule) = &rule {
+            let mut known = self.known.lock();
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
             known.insert(fingerprint.to_owned(), rule.clone());
         }
         Ok(rule)
@@ -213,4 +214,66 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     pairs.iter().map(byte).collect()
+}
+
+/// The parameters of some limits: a kind of one byte, and whole numbers of eight bytes, lowest
+/// first, which a script unpacks in one call.
+#[derive(Debug)]
+pub(crate) struct ScriptParams {
+    pub(crate) layout: Layout,
+    pub(crate) bytes: Vec<u8>,
+    /// The rule of all limits, if it is one: the script only compares it with that of other parts.
+    pub(crate) rule: Option<usize>,
+}
+
+const ENFORCED: u8 = 1;
+const ELASTIC: u8 = 2;
+
+impl ScriptParams {
+    /// The parameters of limits of these names.
+    pub(crate) fn new<'a>(
+        limits: &[EnforcedLimit],
+        names: impl IntoIterator<Item = Option<&'a str>>,
+    ) -> Self {
+        let layout = Layout::named(limits, names);
+        let mut bytes = layout.fingerprint().as_bytes().to_vec();
+        bytes.push(u8::try_from(limits.len()).unwrap_or(u8::MAX));
+        for limit in limits {
+            let flags = |is_set, flag| if is_set { flag } else { 0 };
+            bytes.push(flags(limit.is_enforced(), ENFORCED) | flags(limit.is_elastic(), ELASTIC));
+            for stage in limit.stages() {
+                let (kind, numbers) = stage.parameters();
+                bytes.push(kind_code(kind));
+                bytes.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+            }
+        }
+        let mut rules = limits.iter().map(EnforcedLimit::rule);
+        let rule = rules.next().or(Some(0)).filter(|first| rules.all(|rule| rule == *first));
+        Self { layout, bytes, rule }
+    }
+
+    /// Number of sorted sets beside a record.
+    pub(crate) const fn sets(&self) -> usize {
+        self.layout.sets()
+    }
+
+    /// Identifies the limits and their mode.
+    pub(crate) fn fingerprint(&self) -> &str {
+        self.layout.fingerprint()
+    }
+}
+
+/// The code of a kernel in the scripts.
+const fn kind_code(kind: KernelKind) -> u8 {
+    match kind {
+        KernelKind::Open => 0,
+        KernelKind::Closed => 1,
+        KernelKind::Gcra => 2,
+        KernelKind::Periodic => 3,
+        KernelKind::SlidingWindow => 4,
+        KernelKind::SlidingLog => 5,
+        KernelKind::WarmUp => 6,
+        KernelKind::Slots => 7,
+        KernelKind::Tally => 8,
+    }
 }

@@ -14,7 +14,7 @@ use super::store_time::StoreTime;
 use sluicegate::backend::{ResolvedRule, Rule};
 
 use crate::script::RuleScripts;
-use crate::sync::{SeriesCounts, SyncOp, SyncReply};
+use crate::script::{SeriesCounts, SyncOp, SyncReply};
 
 /// Shortest time for which a pull stays fresh, regardless of the interval.
 const FRESH_MIN: Span = Span::from_millis(50);

@@ -26,7 +26,7 @@ use sluicegate_core::verdict::{Decision, Verdict};
 use tokio::sync::{mpsc, oneshot};
 
 use super::local::{Local, LocalStep};
-use crate::sync::SyncRequest;
+use crate::script::SyncRequest;
 use crate::{CallError, Store};
 use key_replica::KeyReplica;
 use sluicegate::backend::Rule;

@@ -8,7 +8,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::time::{CLOCK_SLACK, Span, Timestamp};
 use sluicegate_rules::limit::LimitConfig;
 
-use crate::sync::{SeriesCounts, WindowCounts};
+use crate::script::{SeriesCounts, WindowCounts};
 
 /// Windows of peers that are stored: near an edge some peers are ahead.
 const PEER_WINDOWS: usize = 3;

@@ -26,7 +26,7 @@ use super::overshoot::{OvershootPeaks, PEAK_PERIOD};
 use super::table::{EntryId, SHARDS};
 use crate::CallError;
 use crate::backend::levels::add;
-use crate::sync::{KEYS_MAX, SyncOp, SyncReply, SyncRequest};
+use crate::script::{KEYS_MAX, SyncOp, SyncReply, SyncRequest};
 
 /// Largest number of calls in flight.
 const CALLS_MAX: usize = 4;

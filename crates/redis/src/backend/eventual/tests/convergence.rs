@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::backend::eventual::key_replica::{KeyReplica, SyncPayload};
-use crate::sync::{SyncReply, SyncRequest};
+use crate::script::{SyncReply, SyncRequest};
 use sluicegate::clock::ManualClock;
 
 const NODES: usize = 3;

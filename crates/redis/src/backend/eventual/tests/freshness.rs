@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::eventual::key_replica::KeyReplica;
 use crate::backend::eventual::overshoot::Overshoot;
-use crate::sync::{SyncOp, SyncReply};
+use crate::script::{SyncOp, SyncReply};
 
 const INTERVAL: Span = Span::from_millis(100);
 /// Ten seconds, of which one begins here.

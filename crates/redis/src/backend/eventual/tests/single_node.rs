@@ -8,7 +8,7 @@ use sluicegate_rules::calendar::{Calendar, CalendarUnit};
 
 use super::*;
 use crate::backend::eventual::key_replica::{KeyReplica, supports};
-use crate::sync::SyncReply;
+use crate::script::SyncReply;
 
 #[derive(Debug, Clone, Copy)]
 enum Turn {

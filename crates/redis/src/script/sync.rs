@@ -30,13 +30,13 @@ use redis::Value;
 use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::time::Timestamp;
 
-use super::call::{Call, CallError, Script};
-use super::store::Store;
+use crate::call::{Call, CallError, Script};
+use crate::store::Store;
 
 /// Keys of one call. With more, a call blocks the store for longer and is not cheaper.
 pub(crate) const KEYS_MAX: usize = 32;
 
-static SYNC: Script = Script::new(include_str!("sync.lua"));
+static SYNC: Script = Script::new(include_str!("lua/sync.lua"));
 
 /// Push or pull of one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
