@@ -2,7 +2,7 @@
 //!
 //! - [`domain`] and [`rule`] are the configured rules, [`set::RuleSet`] is their compiled form.
 //! - [`request`] is the input of a decision, [`plan::Plan`] the limits that it must pass.
-//! - [`mapping`] maps an HTTP request to descriptors; [`forward_auth`] configures it for proxies.
+//! - [`mapping`] maps an HTTP request to descriptors; [`domain::ForwardAuth`] configures it.
 //! - [`limit::LimitConfig`] is a configured limit: a name, and numbers that hold at any time or
 //!   windows that follow a calendar.
 //! - [`calendar::Calendar`] computes when the days, weeks, months and years of a time zone begin.
@@ -15,10 +15,8 @@ mod bytes;
 pub mod calendar;
 pub mod domain;
 pub mod explain;
-pub mod forward_auth;
 pub mod limit;
 pub mod mapping;
-pub mod metadata;
 pub mod network;
 pub mod plan;
 pub mod request;

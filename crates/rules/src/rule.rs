@@ -4,7 +4,6 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 
 use crate::limit::LimitConfig;
-use crate::metadata::Metadata;
 use crate::unit::Unit;
 
 /// A configured rule.
@@ -198,5 +197,39 @@ impl RuleConfig {
     #[must_use]
     pub fn metadata(&self) -> Option<&Metadata> {
         self.rare.as_ref()?.metadata.as_ref()
+    }
+}
+
+/// A value of a rule's metadata.
+///
+/// ```
+/// use sluicegate_rules::rule::Metadata;
+///
+/// let tier = Metadata::Text("gold".to_owned());
+/// let map = Metadata::Map(vec![("tier".to_owned(), tier.clone())]);
+/// assert_eq!(map.field("tier"), Some(&tier));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Metadata {
+    /// Null.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A number; Envoy's protocol has no other kind.
+    Number(f64),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Self>),
+    /// Values by their names, in the order of the file.
+    Map(Vec<(String, Self)>),
+}
+
+impl Metadata {
+    /// The value of a name in a map.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        let Self::Map(fields) = self else { return None };
+        fields.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 }

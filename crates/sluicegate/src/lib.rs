@@ -88,8 +88,8 @@
 //! The first limiter of a process calibrates the clock, which takes up to 200 ms
 //! ([`SystemClock`](clock::SystemClock)).
 
+mod answer;
 pub mod clock;
-mod denied;
 mod engine;
 pub mod estimate;
 #[cfg(feature = "explain")]
@@ -97,13 +97,11 @@ pub mod explain;
 pub mod guide;
 #[cfg(feature = "http")]
 pub mod http;
-mod level;
 pub mod limit;
 mod limiter;
 mod listener;
 mod memory;
 mod plan;
-mod policy;
 pub mod snapshot;
 #[doc(hidden)] // For the service: not part of the public interface.
 pub mod striped;
@@ -122,7 +120,7 @@ pub use sluicegate_core::time::{Span, Timestamp};
 pub use sluicegate_core::verdict::{Outcome, Verdict};
 pub use sluicegate_rules as rules;
 
-pub use denied::Denied;
+pub use answer::{Denied, Level, Policy, Promise};
 #[cfg(feature = "tokio")]
 pub use engine::Waited;
 pub use engine::backend;
@@ -135,11 +133,9 @@ pub use engine::{
     Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, MemoryBackend, Operation,
     Reloaded, Snapshot, Stats, Status,
 };
-pub use level::{Level, Promise};
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};
 pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;
-pub use policy::Policy;
 pub use snapshot::{Saved, SnapshotError};

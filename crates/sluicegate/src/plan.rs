@@ -11,8 +11,8 @@ use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{LimitConfig, names};
 
+use crate::answer::Policy;
 use crate::backend::Extension;
-use crate::policy::Policy;
 
 /// Maximum number of limits of a limiter.
 pub const LIMITS_MAX: usize = 32;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sluicegate::explain::rule::contents;
 use sluicegate::explain::rule::json::rule;
 use sluicegate_config::problem::Problem;
+use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
-use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Part;
 use sluicegate_rules::set::RuleSet;
 

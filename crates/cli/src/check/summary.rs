@@ -4,8 +4,8 @@ use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
 use sluicegate::explain::rule::{LocatedRule, contents};
+use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
-use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;

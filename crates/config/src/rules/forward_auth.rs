@@ -1,6 +1,6 @@
 //! `forward_auth`: mapping of proxied requests, and the response to the proxy.
 
-use sluicegate_rules::forward_auth::ForwardAuth;
+use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Mapping, Part, PartError, Proxies};
 use sluicegate_rules::network::Network;
 

@@ -1,6 +1,6 @@
 //! `metadata`: free data, as it is written.
 
-use sluicegate_rules::metadata::Metadata;
+use sluicegate_rules::rule::Metadata;
 
 use super::keys::Form;
 use super::reader::Reader;

@@ -2,7 +2,7 @@
 
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
-use sluicegate_rules::metadata::Metadata;
+use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{
     Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig, RuleExtras, SYNC_INTERVAL,
 };

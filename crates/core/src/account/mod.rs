@@ -17,7 +17,6 @@ mod holds;
 mod lease;
 mod reconcile;
 mod settle;
-mod states;
 mod step_state;
 mod transaction;
 

@@ -1,12 +1,12 @@
-//! Text format of a cell.
+//! Text format of a cell, and the sorted set beside it.
 
 use std::fmt::Write;
 
 use super::number;
-use super::sets::{self, Member, SetContents};
+use crate::algorithm::concurrency::{Holder, SlotLease, SlotsState};
 use crate::algorithm::gcra::GcraState;
 use crate::algorithm::periodic::PeriodicState;
-use crate::algorithm::sliding_log::LogState;
+use crate::algorithm::sliding_log::{Entries, Entry, LogState};
 use crate::algorithm::sliding_window::CounterState;
 use crate::algorithm::tally::TallyState;
 use crate::algorithm::warm_up::WarmUpState;
@@ -20,12 +20,12 @@ pub(super) fn write(limit: &Limit, state: &State, out: &mut String, beside: &mut
     let mut members = Vec::new();
     match (limit.kernel(), state) {
         (Kernel::Gcra(_), State::Gcra(state)) => gcra(state, out),
-        (Kernel::Periodic(_), State::Periodic(state)) => steps(state, out),
+        (Kernel::Periodic(_), State::Periodic(state)) => periodic(state, out),
         (Kernel::Counter(_), State::Counter(state)) => counter(state, out),
         (Kernel::Log(_), State::Log(state)) => members = log(state, out),
         (Kernel::WarmUp(_), State::WarmUp(state)) => warm_up(state, out),
         (Kernel::Slots(_), State::Slots(state)) => {
-            members = sets::slot_members(state);
+            members = slot_members(state);
             let held = state.leases().iter().fold(0u64, |held, one| held.saturating_add(one.slots));
             let _ = write!(out, "{}:{held}", state.seen().as_micros());
         }
@@ -55,8 +55,8 @@ pub(super) fn read<'a>(
     Some(match limit.kernel() {
         Kernel::Open => return None,
         Kernel::Closed => State::Spent(number(text.strip_prefix('x')?)?),
-        Kernel::Gcra(_) => State::Gcra(read_meter(text)?),
-        Kernel::Periodic(_) => State::Periodic(read_steps(text)?),
+        Kernel::Gcra(_) => State::Gcra(read_gcra(text)?),
+        Kernel::Periodic(_) => State::Periodic(read_periodic(text)?),
         Kernel::Counter(_) => State::Counter(read_counter(text)?),
         Kernel::WarmUp(_) => State::WarmUp(read_warm_up(text)?),
         Kernel::Log(_) => {
@@ -84,7 +84,7 @@ pub(super) fn has_set(limit: &Limit) -> bool {
     matches!(limit.kernel(), Kernel::Log(_) | Kernel::Slots(_))
 }
 
-// === as text ===
+// === encoding ===
 
 fn gcra(state: &GcraState, out: &mut String) {
     tat(state.tat, out);
@@ -94,7 +94,7 @@ fn gcra(state: &GcraState, out: &mut String) {
     moments(state.seen, state.hole_until, out);
 }
 
-fn steps(state: &PeriodicState, out: &mut String) {
+fn periodic(state: &PeriodicState, out: &mut String) {
     let _ = write!(out, "{}@{}", state.level, state.anchor.as_micros());
     moments(state.seen, state.hole_until, out);
 }
@@ -109,7 +109,7 @@ fn counter(state: &CounterState, out: &mut String) {
 }
 
 fn log(state: &LogState, out: &mut String) -> Vec<Member> {
-    let (members, sequence) = sets::log_members(&state.entries);
+    let (members, sequence) = log_members(&state.entries);
     let entries = &state.entries;
     let first = entries.first().map(|entry| entry.at).unwrap_or_default().as_micros();
     let last = entries.last().unwrap_or_default().as_micros();
@@ -140,9 +140,9 @@ fn moments(seen: Option<Timestamp>, hole: Option<Timestamp>, out: &mut String) {
     }
 }
 
-// === and back ===
+// === decoding ===
 
-/// What is named by letters behind the first part of a cell.
+/// The values named by letters after the first part of a cell.
 #[derive(Default)]
 struct Named {
     extra: Option<u64>,
@@ -167,18 +167,18 @@ fn named(text: &str) -> Option<(&str, Named)> {
     Some((first, named))
 }
 
-fn read_mark(text: &str) -> Option<ExactTime> {
+fn read_tat(text: &str) -> Option<ExactTime> {
     let (us, frac) = text.split_once('+').unwrap_or((text, "0"));
     Some(ExactTime::from_raw_parts(number(us)?, number(frac)?))
 }
 
-fn read_meter(text: &str) -> Option<GcraState> {
+fn read_gcra(text: &str) -> Option<GcraState> {
     let (first, Named { extra, seen, hole }) = named(text)?;
-    let (tat, extra) = (read_mark(first)?, extra.unwrap_or(0));
+    let (tat, extra) = (read_tat(first)?, extra.unwrap_or(0));
     Some(GcraState { tat, extra, seen, hole_until: hole })
 }
 
-fn read_steps(text: &str) -> Option<PeriodicState> {
+fn read_periodic(text: &str) -> Option<PeriodicState> {
     let (first, Named { extra: None, seen, hole }) = named(text)? else { return None };
     let (level, anchor) = first.split_once('@')?;
     let level = match level.strip_prefix('-') {
@@ -200,7 +200,101 @@ fn read_counter(text: &str) -> Option<CounterState> {
 
 fn read_warm_up(text: &str) -> Option<WarmUpState> {
     let mut parts = text.split('~');
-    let (free, cool) = (read_mark(parts.next()?)?, read_mark(parts.next()?)?);
+    let (free, cool) = (read_tat(parts.next()?)?, read_tat(parts.next()?)?);
     let seen = Timestamp::from_micros(number(parts.next()?)?);
     parts.next().is_none().then_some(WarmUpState { free, cool, seen })
+}
+
+/// A member of a sorted set: its score and its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// The time of an entry or the expiry of a lease, in microseconds.
+    pub score: u64,
+    /// The rest of it, encoded.
+    pub name: String,
+}
+
+/// The contents of a set, or the relevant part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetContents {
+    /// The entries of a log, oldest first.
+    Log(Vec<Entry>),
+    /// The leases of a concurrency limit.
+    Slots(Vec<SlotLease>),
+    /// All members of either kind.
+    Whole(Vec<Member>),
+}
+
+impl SetContents {
+    pub(super) fn entries(&self) -> Option<Entries> {
+        let mut entries = Entries::default();
+        match self {
+            Self::Log(some) => some.iter().for_each(|entry| entries.insert(*entry)),
+            Self::Whole(members) => {
+                for member in members {
+                    entries.insert(member.entry()?);
+                }
+            }
+            Self::Slots(_) => return None,
+        }
+        Some(entries)
+    }
+
+    pub(super) fn slots(&self, seen: Timestamp) -> Option<SlotsState> {
+        let leases = match self {
+            Self::Slots(some) => some.clone(),
+            Self::Whole(members) => members.iter().map(Member::lease).collect::<Option<_>>()?,
+            Self::Log(_) => return None,
+        };
+        Some(SlotsState::new(leases, seen))
+    }
+}
+
+impl Member {
+    fn entry(&self) -> Option<Entry> {
+        let (name, denied) = match self.name.strip_suffix('d') {
+            Some(name) => (name, true),
+            None => (self.name.as_str(), false),
+        };
+        let (_, weight) = name.rsplit_once('-')?;
+        Some(Entry { at: Timestamp::from_micros(self.score), weight: number(weight)?, denied })
+    }
+
+    fn lease(&self) -> Option<SlotLease> {
+        let (holder, slots) = self.name.split_once('*').unwrap_or((&self.name, "1"));
+        let holder = Holder(u64::from_str_radix(holder, 16).ok()?);
+        Some(SlotLease { holder, slots: number(slots)?, until: Timestamp::from_micros(self.score) })
+    }
+
+    fn from_lease(lease: &SlotLease) -> Self {
+        let name = match lease.slots {
+            1 => format!("{:016x}", lease.holder.0),
+            slots => format!("{:016x}*{slots}", lease.holder.0),
+        };
+        Self { score: lease.until.as_micros(), name }
+    }
+}
+
+/// The members of a log. A sequence number orders entries of one moment.
+pub(super) fn log_members(entries: &Entries) -> (Vec<Member>, u64) {
+    let mut members = Vec::with_capacity(entries.len());
+    let mut last: Option<(Timestamp, u64)> = None;
+    for entry in entries.iter() {
+        let sequence = match last {
+            Some((at, sequence)) if at == entry.at => sequence.saturating_add(1),
+            _ => 0,
+        };
+        last = Some((entry.at, sequence));
+        let (at, suffix) = (entry.at.as_micros(), if entry.denied { "d" } else { "" });
+        members.push(Member {
+            score: at,
+            name: format!("{at}-{sequence:05}-{}{suffix}", entry.weight),
+        });
+    }
+    (members, last.map_or(0, |(_, sequence)| sequence))
+}
+
+/// The members of a concurrency limit.
+pub(super) fn slot_members(slots: &SlotsState) -> Vec<Member> {
+    slots.leases().iter().map(Member::from_lease).collect()
 }

@@ -17,7 +17,6 @@
 mod build;
 mod find;
 mod identity;
-mod identity_text;
 mod networks;
 mod patterns;
 mod table;
@@ -30,14 +29,14 @@ use std::ops::Range;
 
 pub use find::{MatchKind, MatchPath};
 pub(crate) use identity::write_plain;
-pub use identity_text::{write_envoy_key, write_readable};
+pub use identity::{write_envoy_key, write_readable};
 pub use tree::Configured;
 
 use self::networks::Networks;
 use self::patterns::Patterns;
 use self::table::Table;
+use crate::domain::ForwardAuth;
 use crate::domain::{Counter, Domain, Joint};
-use crate::forward_auth::ForwardAuth;
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 

@@ -14,7 +14,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
 use sluicegate::http::{Style, VerdictResponse};
-use sluicegate::rules::forward_auth::ForwardAuth;
+use sluicegate::rules::domain::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Operation, Snapshot, Timestamp};
 

@@ -12,7 +12,7 @@
 //! `number = 2`, `string = 3`, `bool = 4`, `struct = 5`, `list = 6`; a `ListValue` has `values =
 //! 1`.
 
-use sluicegate::rules::metadata::Metadata;
+use sluicegate::rules::rule::Metadata;
 use sluicegate::{Promise, Status};
 
 use super::request::{RateLimitOverride, RateLimitRequest};

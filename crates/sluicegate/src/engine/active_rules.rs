@@ -17,11 +17,11 @@ use sluicegate_rules::unit::Unit;
 use super::backend::Extension;
 use super::stats::HitCounters;
 use super::{LimiterStore, Snapshot, Stats};
+use crate::answer::Policy;
 use crate::limit::LimitError;
 use crate::limiter::Limiter;
 use crate::memory::ShardCount;
 use crate::plan::{Rule, check_count, new_number, policies_of};
-use crate::policy::Policy;
 
 /// Up to this many rules, each has as many shards as a limiter of its own.
 const MANY_SHARDS_MAX: usize = 100;

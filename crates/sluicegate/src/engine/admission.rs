@@ -20,7 +20,7 @@ use sluicegate_rules::set::RuleNo;
 
 use super::Snapshot;
 use super::backend::BoundStep;
-use crate::level::{Level, Promise};
+use crate::answer::{Level, Promise};
 use crate::limiter::CounterRef;
 use crate::memory::UNCOUNTED;
 

@@ -10,7 +10,7 @@ use super::admission::{ChargedLimits, Operation};
 use super::backend::{Backend, BoundStep, Call, StoreError};
 use super::memory::apply_one;
 use super::{Checked, Engine, Snapshot};
-use crate::policy::Policy;
+use crate::answer::Policy;
 
 /// State of the limits of one descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use sluicegate_rules::set::RuleNo;
 
 use super::Snapshot;
 use super::admission::{ChargeMode, ChargedLimits, Operation, Status, first_same, largest_cost};
-use crate::policy::Policy;
+use crate::answer::Policy;
 use crate::striped::Striped;
 
 /// The share of a limit from which hits are near it, by default.

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use super::admission::Operation;
 use super::backend::{Backend, BoundStep};
 use super::{Checked, Engine, HoldError, Snapshot};
+use crate::answer::Policy;
 use crate::limiter::Queued;
-use crate::policy::Policy;
 
 /// Result of waiting.
 #[derive(Debug, Clone)]

@@ -18,18 +18,17 @@
 
 mod buckets;
 mod rated;
-mod smooth;
 mod unrated;
 mod windows;
 
 use sluicegate_rules::calendar::CalendarError;
 
 pub use buckets::{LeakyBucket, TokenBucket};
+pub use buckets::{SmoothBursty, WarmUp};
 pub use sluicegate_core::algorithm::sliding_window::Rounding;
 pub use sluicegate_core::algorithm::token_bucket::Refill;
 pub use sluicegate_core::quota::QuotaError;
 pub use sluicegate_rules::limit::LimitConfig;
-pub use smooth::{SmoothBursty, WarmUp};
 pub use unrated::{Concurrency, Cycle, Unlimited};
 pub use windows::{FixedWindow, SlidingLog, SlidingWindow, Tally};
 

@@ -20,12 +20,12 @@ use sluicegate_rules::rule::Overflow;
 #[cfg(feature = "tokio")]
 use super::Queued;
 use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
+use crate::answer::Policy;
 use crate::clock::{Clock, SystemClock};
 use crate::memory::{
     Answered, Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
 };
 use crate::plan::Rule;
-use crate::policy::Policy;
 
 /// Counter of one identity under a rule, in this node's memory.
 #[derive(Debug, Clone, Copy)]

@@ -10,8 +10,8 @@ use sluicegate_core::verdict::Verdict;
 
 use super::guard::{Permit, Reservation};
 use super::{Booking, Limiter, new_holder};
+use crate::answer::Denied;
 use crate::clock::span;
-use crate::denied::Denied;
 
 /// Operations on one key: options first, then the operation. See [`Limiter::of`].
 ///

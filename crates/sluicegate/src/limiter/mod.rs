@@ -1,6 +1,5 @@
 //! The limiter: limits, the state of each identity under them, and the operations.
 
-mod batch;
 mod builder;
 mod change;
 mod counter;
@@ -8,7 +7,6 @@ mod guard;
 mod keyed;
 #[cfg(feature = "tokio")]
 mod queued;
-
 mod section;
 mod together;
 mod wait;
@@ -16,29 +14,28 @@ mod wait;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub use builder::Builder;
+pub use counter::{CounterRef, apply_each};
+pub use guard::{Permit, Reservation};
+pub use keyed::KeyedOps;
 use parking_lot::{Mutex, RwLock};
+#[cfg(feature = "tokio")]
+pub(crate) use queued::Queued;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::mode::Gate;
 use sluicegate_core::op::{Op, OpKind, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
-
-pub use builder::Builder;
-pub use counter::{CounterRef, apply_each};
-pub use guard::{Permit, Reservation};
-pub use keyed::KeyedOps;
-#[cfg(feature = "tokio")]
-pub(crate) use queued::Queued;
 pub use together::Together;
 pub use wait::Booking;
 
+use crate::answer::Policy;
 use crate::clock::{Clock, SystemClock};
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::{Event, Listener};
-use crate::memory::{Answered, Shards, UNCOUNTED};
+use crate::memory::{Answered, Shards, UNCOUNTED, prefetch};
 use crate::plan::Rule;
-use crate::policy::Policy;
 
 /// Admits or denies requests.
 ///
@@ -378,5 +375,53 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rule = self.rule.read().clone();
         f.debug_struct("Limiter").field("name", &self.name).field("limits", &rule.limits).finish()
+    }
+}
+
+/// Keys prefetched ahead: more would evict the first lines from the nearest cache.
+const AHEAD: usize = 16;
+
+impl Limiter {
+    /// One hit for each key, all at the same time; `each` receives the index of the key and the
+    /// verdict.
+    ///
+    /// Keys are decided in order, each independently. A batch is faster than single calls: it reads
+    /// the clock once and prefetches memory.
+    ///
+    /// ```
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::FixedWindow;
+    ///
+    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
+    /// let mut denied = Vec::new();
+    /// limiter.hit_batch(&["alice", "bob", "alice", "alice"], |place, verdict| {
+    ///     if !verdict.is_allowed() {
+    ///         denied.push(place);
+    ///     }
+    /// });
+    /// assert_eq!(denied, [3]);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn hit_batch<K: AsRef<[u8]>>(&self, keys: &[K], mut each: impl FnMut(usize, Verdict)) {
+        let now = self.now();
+        let mut hashes = [0; AHEAD];
+        let mut bytes = [[].as_slice(); AHEAD];
+        for (chunk, keys) in keys.chunks(AHEAD).enumerate() {
+            // Each step runs for all keys before the next, so that prefetches overlap.
+            for (bytes, key) in bytes.iter_mut().zip(keys) {
+                *bytes = key.as_ref();
+                prefetch(bytes);
+            }
+            let bytes = &bytes[..keys.len()];
+            for (hash, key) in hashes.iter_mut().zip(bytes) {
+                *hash = self.inner.shards.hash(key);
+                self.inner.shards.prefetch(*hash);
+            }
+            for (index, (hash, key)) in hashes.iter().zip(bytes).enumerate() {
+                let mut verdict = UNCOUNTED;
+                self.inner.hit(*hash, key, 1, now, &mut verdict);
+                each(chunk * AHEAD + index, verdict);
+            }
+        }
     }
 }

@@ -6,8 +6,8 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
 use super::{Limiter, new_holder};
+use crate::answer::Policy;
 use crate::memory::{Answered, Target, apply_together};
-use crate::policy::Policy;
 
 /// A request decided by several limiters: all are charged, or none.
 ///

@@ -21,8 +21,8 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::guard::Held;
 use super::{Inner, KeyedOps, Permit, Time};
+use crate::answer::Denied;
 use crate::clock::{duration, span};
-use crate::denied::Denied;
 
 /// A turn booked ahead: see [`KeyedOps::book`].
 ///

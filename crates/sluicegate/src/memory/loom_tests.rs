@@ -18,7 +18,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 
-use super::budget::Budget;
+use super::lanes::Budget;
 use super::shard_set::SHARD_BITS;
 use super::shards::{Shards, Target, UNCOUNTED, apply_together};
 use super::{Memory, Overflow};

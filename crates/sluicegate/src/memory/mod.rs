@@ -1,6 +1,5 @@
 //! The in-memory store, at 20 to 30 bytes per entry.
 
-pub(crate) mod budget;
 mod hash;
 pub(crate) mod lanes;
 #[cfg(all(test, loom))]
@@ -23,8 +22,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::snapshot::{Restored, Sink};
-use budget::Budget;
 use hash::HashKey;
+use lanes::Budget;
 pub(crate) use prefetch::prefetch;
 pub(crate) use shard::word_of;
 pub use shards::UNCOUNTED;

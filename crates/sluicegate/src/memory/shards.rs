@@ -14,7 +14,7 @@ use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
 pub(crate) use together::{Target, apply_together, apply_together_to_each};
 
-use super::budget::Budget;
+use super::lanes::Budget;
 use super::shard::{FastPath, Known, Shard, Touched};
 use super::shard_set::{SHARD_BITS, ShardSet};
 use super::{Overflow, Store};

@@ -33,7 +33,6 @@
 
 mod interner;
 mod params;
-mod section;
 mod shard;
 mod shards;
 #[cfg(test)]
@@ -74,7 +73,7 @@ impl Throttle {
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
         let shards = Arc::new(ThrottleShards::new(memory.store.clone()));
-        section::register(&shards);
+        shards::register(&shards);
         Self { shards }
     }
 

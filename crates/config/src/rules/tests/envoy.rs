@@ -6,7 +6,7 @@
 use super::*;
 use sluicegate_core::mode::Mode;
 use sluicegate_rules::domain::{Counter, Joint};
-use sluicegate_rules::metadata::Metadata;
+use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{Limits, OnStoreFailure};
 use sluicegate_rules::unit::Unit;
 

@@ -1,8 +1,8 @@
 //! `forward_auth`: parsing, and merging of several files. `tests/mistakes` covers its problems.
 
 use super::*;
+use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::Joint;
-use sluicegate_rules::forward_auth::ForwardAuth;
 use sluicegate_rules::mapping::Proxies;
 
 const RULES: &str =
