@@ -150,7 +150,7 @@ impl fmt::Display for Denied {
         match self {
             Self::NotNow(verdict) => match verdict.outcome {
                 Outcome::Deny { retry_after } => {
-                    let wait = crate::clock::duration(retry_after);
+                    let wait = retry_after.to_duration();
                     write!(f, "over the limit: try again in {wait:?}")
                 }
                 Outcome::Never { max_cost } => {

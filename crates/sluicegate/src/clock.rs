@@ -261,79 +261,72 @@ impl Clock for ManualClock {
     }
 }
 
-/// A clock; the system clock by default.
-#[derive(Debug, Clone, Default)]
-pub struct TimeSource(Option<Arc<dyn Clock>>);
+/// A clock. The system clock is read without dynamic dispatch.
+#[derive(Debug, Clone)]
+pub enum TimeSource {
+    /// The system clock.
+    System(&'static SystemClock),
+    /// Another clock.
+    Custom(Arc<dyn Clock>),
+}
 
 impl TimeSource {
     /// This clock, or the system clock.
-    #[must_use]
-    pub const fn new(clock: Option<Arc<dyn Clock>>) -> Self {
-        Self(clock)
+    pub fn new(clock: Option<Arc<dyn Clock>>) -> Self {
+        clock.map_or_else(|| Self::System(SystemClock::get()), Self::Custom)
     }
 
     /// The time.
     #[inline]
-    #[must_use]
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
-            Some(clock) => clock.now(),
-            None => SystemClock::get().read(),
+        match self {
+            Self::System(clock) => clock.read(),
+            Self::Custom(clock) => clock.now(),
         }
     }
 
     /// Monotonic time.
     #[inline]
-    #[must_use]
     pub fn ticks(&self) -> Timestamp {
-        match &self.0 {
-            Some(clock) => clock.ticks(),
-            None => SystemClock::get().read_ticks(),
+        match self {
+            Self::System(clock) => clock.read_ticks(),
+            Self::Custom(clock) => clock.ticks(),
         }
+    }
+
+    /// Wakes `waker` at `at`; `false` if that takes a timer.
+    pub(crate) fn wakes(&self, at: Timestamp, waker: &Waker) -> bool {
+        matches!(self, Self::Custom(clock) if clock.wakes(at, waker))
     }
 
     /// Waits until a time.
     #[cfg(feature = "tokio")]
     pub async fn sleep_until(&self, until: Timestamp) {
-        sleep_until(self.0.as_deref(), until).await;
-    }
+        use std::future::poll_fn;
+        use std::task::Poll;
 
-    /// The clock, unless it is the system clock.
-    #[must_use]
-    pub fn custom(&self) -> Option<Arc<dyn Clock>> {
-        self.0.clone()
+        while self.now() < until {
+            let is_over = poll_fn(|cx| match self {
+                Self::System(_) => Poll::Ready(false),
+                _ if self.now() >= until => Poll::Ready(true),
+                _ if !self.wakes(until, cx.waker()) => Poll::Ready(false),
+                _ if self.now() < until => Poll::Pending,
+                _ => Poll::Ready(true),
+            });
+            if !is_over.await {
+                tokio::time::sleep(until.since(self.now()).to_duration()).await;
+            }
+        }
+    }
+}
+
+impl Default for TimeSource {
+    fn default() -> Self {
+        Self::new(None)
     }
 }
 
 /// A duration as a span, saturating at the maximum.
 pub(crate) fn span(duration: Duration) -> Span {
     Span::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// A span as a duration.
-pub(crate) fn duration(span: Span) -> Duration {
-    Duration::from_micros(span.as_micros())
-}
-/// Waits until `until`, by this clock or else by the system clock.
-#[cfg(feature = "tokio")]
-pub(crate) async fn sleep_until(clock: Option<&dyn Clock>, until: Timestamp) {
-    use std::future::poll_fn;
-    use std::task::Poll;
-
-    let now = || clock.map_or_else(|| SystemClock::get().read(), Clock::now);
-    while now() < until {
-        let by_hand = poll_fn(|cx| match clock {
-            Some(clock) if now() < until => {
-                if !clock.wakes(until, cx.waker()) {
-                    return Poll::Ready(false);
-                }
-                if now() < until { Poll::Pending } else { Poll::Ready(true) }
-            }
-            Some(_) => Poll::Ready(true),
-            None => Poll::Ready(false),
-        });
-        if !by_hand.await {
-            tokio::time::sleep(duration(until.since(now()))).await;
-        }
-    }
 }

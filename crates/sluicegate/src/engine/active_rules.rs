@@ -19,7 +19,7 @@ use super::stats::HitCounters;
 use super::{LimiterStore, Snapshot, Stats};
 use crate::answer::Policy;
 use crate::limit::LimitError;
-use crate::limiter::Limiter;
+use crate::limiter::{Builder, Limiter};
 use crate::memory::ShardCount;
 use crate::plan::{Rule, check_count, new_number, policies_of};
 
@@ -400,7 +400,8 @@ impl LimiterStore {
         shards: ShardCount,
         gate: Arc<Mutex<Gate>>,
     ) -> Limiter {
-        let clock = self.clock.custom();
-        Limiter::of_rule(name, rule, overflow, shards, &self.memory, clock, gate)
+        let (memory, time) = (Some(self.memory.clone()), Some(self.clock.clone()));
+        Builder { name, overflow, shards, memory, time, gate, ..Builder::default() }
+            .build_with(rule)
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::mode::Mode;
+use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_rules::limit::LimitConfig;
 
-use super::{Inner, Limiter, Time, section, wait};
-use crate::clock::{Clock, SystemClock};
+use super::{Inner, Limiter, section, wait};
+use crate::clock::{Clock, TimeSource};
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
@@ -18,13 +18,15 @@ use crate::plan::Rule;
 #[derive(Default)]
 #[must_use = "nothing is limited until it is built"]
 pub struct Builder {
-    name: String,
-    limits: Vec<Result<LimitConfig, LimitError>>,
-    mode: Mode,
-    overflow: Overflow,
-    memory: Option<Memory>,
-    clock: Option<Box<dyn Clock>>,
-    listener: Option<Box<dyn Listener>>,
+    pub(crate) name: String,
+    pub(crate) limits: Vec<Result<LimitConfig, LimitError>>,
+    pub(crate) mode: Mode,
+    pub(crate) overflow: Overflow,
+    pub(crate) shards: ShardCount,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) time: Option<TimeSource>,
+    pub(crate) gate: Arc<Mutex<Gate>>,
+    pub(crate) listener: Option<Box<dyn Listener>>,
 }
 
 impl Builder {
@@ -170,7 +172,7 @@ impl Builder {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Some(Box::new(clock)), ..self }
+        Self { time: Some(TimeSource::Custom(Arc::new(clock))), ..self }
     }
 
     /// The listener that receives every decision: see [`Listener`].
@@ -208,31 +210,32 @@ impl Builder {
     /// # Errors
     /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a number is out of
     /// range, or a limit does not support the mode.
-    pub fn build(self) -> Result<Limiter, LimitError> {
-        let limits = self.limits.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let rule = Arc::new(Rule::new(limits, self.mode)?);
-        let time = match self.clock {
-            Some(clock) => Time::Other(clock),
-            None => Time::System(SystemClock::get()),
-        };
+    pub fn build(mut self) -> Result<Limiter, LimitError> {
+        let limits = std::mem::take(&mut self.limits).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let rule = Rule::new(limits, self.mode)?;
+        Ok(self.build_with(Arc::new(rule)))
+    }
+
+    /// The limiter of a rule, which replaces the limits and the mode.
+    pub(crate) fn build_with(self, rule: Arc<Rule>) -> Limiter {
+        let time = self.time.unwrap_or_default();
         let now = time.now();
         let store = self.memory.unwrap_or_default().store;
-        let bits = ShardCount::Many.bits(&self.name, &store);
+        let bits = self.shards.bits(&self.name, &store);
         let shards = Shards::new(store, &rule, self.overflow, bits, now);
-        let inner = Inner {
+        let inner = Arc::new(Inner {
             name: self.name,
             shards,
             time,
             listener: self.listener,
             rule: RwLock::new(rule),
             changing: Mutex::new(()),
-            gate: Arc::default(),
+            gate: self.gate,
             waiters: wait::Waiters::default(),
             retired: AtomicBool::new(false),
-        };
-        let inner = Arc::new(inner);
+        });
         section::introduce(&inner, now);
-        Ok(Limiter { inner })
+        Limiter { inner }
     }
 }
 

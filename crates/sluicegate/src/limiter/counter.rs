@@ -2,14 +2,14 @@
 //! limits, since rules are replaced while requests are in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::MutexGuard;
 use sluicegate_core::account::Account;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::Limit;
-use sluicegate_core::mode::{Gate, Mode};
+use sluicegate_core::mode::Mode;
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Span;
 use sluicegate_core::time::Timestamp;
@@ -19,12 +19,9 @@ use sluicegate_rules::rule::Overflow;
 
 #[cfg(feature = "tokio")]
 use super::Queued;
-use super::{Holder, Inner, Limiter, Time, new_holder, section, wait};
+use super::{Holder, Limiter, new_holder};
 use crate::answer::Policy;
-use crate::clock::{Clock, SystemClock};
-use crate::memory::{
-    Answered, Memory, ShardCount, Shards, Target, UNCOUNTED, apply_together, apply_together_to_each,
-};
+use crate::memory::{Answered, Target, UNCOUNTED, apply_together, apply_together_to_each};
 use crate::plan::Rule;
 
 /// Counter of one identity under a rule, in this node's memory.
@@ -38,37 +35,6 @@ pub struct CounterRef<'a> {
 }
 
 impl Limiter {
-    /// The limiter of a rule.
-    pub(crate) fn of_rule(
-        name: String,
-        rule: Arc<Rule>,
-        overflow: Overflow,
-        shards: ShardCount,
-        memory: &Memory,
-        clock: Option<Arc<dyn Clock>>,
-        gate: Arc<Mutex<Gate>>,
-    ) -> Self {
-        let time = match clock {
-            Some(clock) => Time::Other(Box::new(clock)),
-            None => Time::System(SystemClock::get()),
-        };
-        let now = time.now();
-        let bits = shards.bits(&name, &memory.store);
-        let inner = Arc::new(Inner {
-            name,
-            shards: Shards::new(memory.store.clone(), &rule, overflow, bits, now),
-            time,
-            listener: None,
-            rule: RwLock::new(rule),
-            changing: Mutex::new(()),
-            gate,
-            waiters: wait::Waiters::default(),
-            retired: AtomicBool::new(false),
-        });
-        section::introduce(&inner, now);
-        Self { inner }
-    }
-
     /// While the guard is held, the limits do not change and no snapshot of them is written.
     pub(crate) fn hold_changes(&self) -> MutexGuard<'_, ()> {
         self.inner.changing.lock()
@@ -125,7 +91,7 @@ impl CounterRef<'_> {
         let inner = &self.limiter.inner;
         let mut verdict = UNCOUNTED;
         let hash = inner.shards.hash(self.key);
-        match inner.shards.hit_under(self.rule, hash, cost, now, &mut verdict) {
+        match inner.shards.hit(self.rule, hash, cost, now, &mut verdict) {
             Some(_) => verdict,
             None => self.apply(Op::Hit { cost, holder: Some(new_holder()) }, now),
         }

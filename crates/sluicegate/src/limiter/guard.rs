@@ -36,7 +36,7 @@ pub(super) struct Held {
     pub(super) limiter: Limiter,
     pub(super) hash: u64,
     pub(super) holder: Holder,
-    let_go: bool,
+    is_settled: bool,
 }
 
 impl Permit {
@@ -88,12 +88,6 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.held.cancel();
-    }
-}
-
 impl Reservation {
     pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
         Self { held: Held::new(limiter, hash, holder), verdict }
@@ -126,21 +120,15 @@ impl Reservation {
     /// # Errors
     /// When the reservation expired more than a day ago and was removed.
     pub fn commit(mut self, used: u64) -> Result<Verdict, Refusal> {
-        self.held.let_go = true;
+        self.held.is_settled = true;
         let op = Op::Commit { cost: used, holder: self.held.holder };
         Ok(self.held.ask(op, self.held.limiter.now())?.verdict)
     }
 }
 
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.held.cancel();
-    }
-}
-
 impl Held {
     pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder) -> Self {
-        Self { limiter, hash, holder, let_go: false }
+        Self { limiter, hash, holder, is_settled: false }
     }
 
     pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
@@ -149,20 +137,18 @@ impl Held {
 
     /// Consumes the charge: nothing is refunded, and its slot stays held.
     pub(super) fn forget_at(&mut self, now: Timestamp) {
-        if !std::mem::replace(&mut self.let_go, true) {
+        if !std::mem::replace(&mut self.is_settled, true) {
             self.limiter.inner.shards.forget(self.hash, self.holder, now);
         }
     }
+}
 
-    /// Refunds the charge and releases the slot, once.
-    pub(super) fn cancel(&mut self) {
-        self.cancel_at(self.limiter.now());
-    }
-
-    pub(super) fn cancel_at(&mut self, now: Timestamp) {
-        if !std::mem::replace(&mut self.let_go, true) {
+impl Drop for Held {
+    /// Refunds the charge and releases the slot.
+    fn drop(&mut self) {
+        if !self.is_settled {
             // An expired id has nothing to release.
-            let _ = self.ask(Op::Cancel { holder: self.holder }, now);
+            let _ = self.ask(Op::Cancel { holder: self.holder }, self.limiter.now());
         }
     }
 }

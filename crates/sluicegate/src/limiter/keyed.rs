@@ -306,7 +306,7 @@ impl KeyedOps<'_> {
     /// # Errors
     /// When the limits deny the request.
     pub fn reserve(&self) -> Result<Reservation, Denied> {
-        self.reserve_for(crate::clock::duration(RESERVE_TTL))
+        self.reserve_for(RESERVE_TTL.to_duration())
     }
 
     /// Charges an estimate that expires after `ttl`; an expired estimate is refunded.

@@ -31,7 +31,7 @@ pub use together::Together;
 pub use wait::Booking;
 
 use crate::answer::Policy;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::TimeSource;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::{Event, Listener};
 use crate::memory::{Answered, Shards, UNCOUNTED, prefetch};
@@ -59,7 +59,7 @@ pub struct Limiter {
 struct Inner {
     name: String,
     shards: Shards,
-    time: Time,
+    time: TimeSource,
     listener: Option<Box<dyn Listener>>,
     rule: RwLock<Arc<Rule>>,
     /// Held while the limits change, or while a snapshot writes them with their states.
@@ -69,13 +69,6 @@ struct Inner {
     waiters: wait::Waiters,
     /// Whether snapshots exclude it.
     retired: AtomicBool,
-}
-
-/// The clock; the system clock without dynamic dispatch.
-#[derive(Debug)]
-enum Time {
-    System(&'static SystemClock),
-    Other(Box<dyn Clock>),
 }
 
 impl Limiter {
@@ -139,11 +132,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn hit(&self, key: impl AsRef<[u8]>) -> Verdict {
-        let key = key.as_ref();
-        let mut verdict = UNCOUNTED;
-        let hash = self.inner.shards.hash(key);
-        self.inner.hit(hash, key, 1, self.inner.now(), &mut verdict);
-        verdict
+        self.hit_at(key, self.inner.now())
     }
 
     /// The same at a time that the caller has already read.
@@ -274,16 +263,6 @@ impl Limiter {
     }
 }
 
-impl Time {
-    #[inline]
-    fn now(&self) -> Timestamp {
-        match self {
-            Self::System(clock) => clock.read(),
-            Self::Other(clock) => clock.now(),
-        }
-    }
-}
-
 impl Inner {
     #[inline]
     fn now(&self) -> Timestamp {
@@ -292,7 +271,7 @@ impl Inner {
 
     /// A hit; the verdict is written in place.
     fn hit(&self, hash: u64, key: &[u8], cost: u64, now: Timestamp, verdict: &mut Verdict) {
-        match self.shards.hit(hash, cost, now, verdict) {
+        match self.shards.hit(None, hash, cost, now, verdict) {
             Some(overflowed) => self.notify(OpKind::Hit, Some(key), cost, verdict, now, overflowed),
             None => self.hit_long(hash, key, cost, now, verdict),
         }

@@ -20,9 +20,9 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::guard::Held;
-use super::{Inner, KeyedOps, Permit, Time};
+use super::{Inner, KeyedOps, Permit};
 use crate::answer::Denied;
-use crate::clock::{duration, span};
+use crate::clock::span;
 
 /// A turn booked ahead: see [`KeyedOps::book`].
 ///
@@ -158,7 +158,7 @@ impl KeyedOps<'_> {
                     Ok(result) => return Poll::Ready(result),
                     Err(until) => until,
                 };
-                let new = || Box::pin(sleep_until(self.limiter.inner.clone(), until));
+                let new = || Box::pin(self.limiter.inner.time.sleep_until(until));
                 if timer.insert(new()).as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -207,7 +207,7 @@ impl Booking {
     /// ```
     #[must_use]
     pub fn wait_time(&self) -> Duration {
-        duration(self.turn.since(self.held.limiter.now()))
+        self.turn.since(self.held.limiter.now()).to_duration()
     }
 
     /// Blocks this thread until the turn comes.
@@ -240,7 +240,7 @@ impl Booking {
     /// ```
     #[cfg(feature = "tokio")]
     pub async fn wait(mut self) -> Verdict {
-        sleep_until(self.held.limiter.inner.clone(), self.start()).await;
+        self.held.limiter.inner.time.sleep_until(self.start()).await;
         self.used()
     }
 
@@ -259,12 +259,6 @@ impl Booking {
         let now = self.held.limiter.now().max(self.turn);
         self.held.forget_at(now);
         self.verdict
-    }
-}
-
-impl Drop for Booking {
-    fn drop(&mut self) {
-        self.held.cancel();
     }
 }
 
@@ -425,18 +419,8 @@ impl Wake for Unpark {
 
 /// Blocks this thread until it is unparked, or until about `until`.
 fn park_until(inner: &Inner, until: Timestamp, waker: &Waker) {
-    match &inner.time {
-        Time::Other(clock) if clock.wakes(until, waker) => std::thread::park(),
-        _ => std::thread::park_timeout(duration(until.since(inner.now()))),
+    match inner.time.wakes(until, waker) {
+        true => std::thread::park(),
+        false => std::thread::park_timeout(until.since(inner.now()).to_duration()),
     }
-}
-
-/// Waits until `until`, by the limiter's clock.
-#[cfg(feature = "tokio")]
-async fn sleep_until(inner: Arc<Inner>, until: Timestamp) {
-    let clock = match &inner.time {
-        Time::Other(clock) => Some(&**clock),
-        Time::System(_) => None,
-    };
-    crate::clock::sleep_until(clock, until).await;
 }

@@ -99,7 +99,7 @@ const fn who(shard: u64) -> u64 {
 
 fn hit(shards: &Shards, hash: u64, now: Timestamp) -> bool {
     let mut verdict = UNCOUNTED;
-    match shards.hit(hash, 1, now, &mut verdict) {
+    match shards.hit(None, hash, 1, now, &mut verdict) {
         Some(_) => verdict.is_allowed(),
         None => hit_long(shards, hash, now),
     }

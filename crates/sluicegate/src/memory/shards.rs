@@ -43,13 +43,14 @@ pub(crate) struct Shards {
 /// A table knows an identity by 56 bits of its hash, and its shard adds the bits that select it. So
 /// collisions are likelier with fewer shards: any two of a million identities collide with a
 /// probability of 2 in a million, as any two of ten million do with all shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ShardCount {
     /// One, for about one identity.
     One,
     /// A few, for one limiter among many.
     Few,
     /// All.
+    #[default]
     Many,
 }
 
@@ -78,22 +79,10 @@ impl Shards {
         self.set.store().hash(key)
     }
 
-    /// A hit of `cost` on the fast path; whether the overflow policy decided. `None` if the slow
-    /// path must be taken.
+    /// A hit of `cost` on the fast path, under a rule or a later generation of it; whether the
+    /// overflow policy decided. `None` if the slow path must be taken.
     #[inline]
     pub(crate) fn hit(
-        &self,
-        hash: u64,
-        cost: u64,
-        now: Timestamp,
-        verdict: &mut Verdict,
-    ) -> Option<bool> {
-        self.hit_under(None, hash, cost, now, verdict)
-    }
-
-    /// The same, under a rule or a later generation of it.
-    #[inline]
-    pub(crate) fn hit_under(
         &self,
         rule: Option<&Arc<Rule>>,
         hash: u64,

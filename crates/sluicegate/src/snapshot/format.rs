@@ -10,7 +10,7 @@
 //! Numbers are little-endian; a text is its length as u64 and its bytes; modes, limits and accounts
 //! are encoded by their crates, after their length. Of a hash the lowest 56 bits are known and the
 //! `bits` highest, which selected the shard. A throttle is a limiter without limits, whose accounts
-//! contain their own (`throttle/section.rs`).
+//! contain their own (`throttle/shards.rs`).
 
 use std::hash::Hasher;
 use std::io::{self, Read, Write};

@@ -20,7 +20,7 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 use super::guards::{GroupReservation, Guard, Guards};
 use super::layer::{Config, MISSING_KEY, Missing, WAIT_MAX};
 use super::verdict::{self, GroupVerdict, OwnedVerdict};
-use crate::clock::{duration, span};
+use crate::clock::span;
 use crate::{Denied, KeyedOps, Limiter, Permit, Policy, Together};
 
 /// The outcome for a request.
@@ -94,7 +94,7 @@ async fn admit_after_slots(
         return Ok(Admitted { verdict: None, slots: Vec::new() });
     };
     let deadline = admitting.now().after(span(admitting.max_wait));
-    let left = || duration(deadline.since(admitting.now()));
+    let left = || deadline.since(admitting.now()).to_duration();
     let mut slots = Vec::new();
     for part in admitting.parts.iter().filter(|part| part.kind == LimiterKind::Slots) {
         let slot = part.permit_async(admitting.cost, left()).await;

@@ -7,7 +7,6 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::admission::{LimiterCheck, together};
 use super::layer::WAIT_MAX;
-use crate::clock::duration;
 use crate::limiter::new_holder;
 use crate::{Booking, Denied, Limiter, Permit, Together};
 
@@ -80,7 +79,7 @@ impl Guards {
         }
         for (limiter, turn) in self.turns_of_slots.drain(..) {
             while limiter.now() < turn {
-                tokio::time::sleep(duration(turn.since(limiter.now()))).await;
+                tokio::time::sleep(turn.since(limiter.now()).to_duration()).await;
             }
         }
         self.start()

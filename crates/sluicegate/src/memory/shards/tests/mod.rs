@@ -82,7 +82,7 @@ impl World {
     /// As a limiter does: the fast path if it decides, else the slow path.
     fn hit(&self, hash: u64, cost: u64, now: u64) -> Verdict {
         let mut verdict = UNCOUNTED;
-        match self.shards.hit(hash, cost, at(now), &mut verdict) {
+        match self.shards.hit(None, hash, cost, at(now), &mut verdict) {
             Some(_) => verdict,
             None => self.hit_long(hash, cost, now),
         }
