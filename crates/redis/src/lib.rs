@@ -20,7 +20,7 @@ pub use connection::{
 pub use connection::{Transport, TransportCall};
 pub use envoy::EnvoyKeys;
 pub(crate) use envoy::{EnvoyCheck, EnvoyCounters, EnvoyOp};
-pub(crate) use store::{HitError, OperationError, Weight};
+pub(crate) use store::{HitError, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 

@@ -43,7 +43,7 @@ pub enum VirtualError {
     Refused(Refusal),
     /// A call failed.
     Store(CallError),
-    /// The reply is invalid, or record_key was too much contention.
+    /// The reply is invalid, or there was too much contention.
     Other(Box<str>),
 }
 
@@ -125,20 +125,15 @@ impl VirtualLimiter {
         self.rule = Arc::new(rule.after(&self.rule));
         let keys: Vec<Arc<[u8]>> = self.keys.keys().cloned().collect();
         let rule = self.rule(now).await?;
-        let look = Op::Peek { cost: 0 };
+        let peek = Op::Peek { cost: 0 };
         for key in keys {
-            let part = OptimisticPart {
-                key,
-                rule: rule.clone(),
-                spare_capacity: false,
-                cost: None,
-                carry_over,
-            };
+            let part =
+                OptimisticPart { carry_over, ..OptimisticPart::of_record(key, rule.clone()) };
             // Any operation converts a record with another fingerprint.
             if rule.params.fingerprint() == old.params.fingerprint() {
                 self.updates(now).convert(&part, &old).await?;
             } else {
-                self.updates(now).apply(&[part], look).await?;
+                self.updates(now).apply(&[part], peek).await?;
             }
         }
         Ok(())
@@ -162,13 +157,8 @@ impl VirtualLimiter {
 
     async fn update(&mut self, key: &[u8], op: Op, moment: Moment) -> Result<Answer, VirtualError> {
         let rule = self.rule(moment.now).await?;
-        let part = OptimisticPart {
-            key: self.key(key, &rule),
-            rule,
-            spare_capacity: moment.spare_capacity,
-            cost: None,
-            carry_over: CarryOver::Used,
-        };
+        let part = OptimisticPart::of_record(self.key(key, &rule), rule);
+        let part = OptimisticPart { spare_capacity: moment.spare_capacity, ..part };
         Ok(self.updates(moment.now).apply(&[part], op).await?.answer)
     }
 

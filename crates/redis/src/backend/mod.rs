@@ -35,10 +35,10 @@ use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
 use tokio::time::Instant;
 
-use crate::script::{ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
+use crate::script::{OptimisticError, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::{
-    Address, CallError, EnvoyCounters, EnvoyKeys, HitError, Link, LinkError, LinkOptions,
-    OperationError, Store, StoreOptions,
+    Address, CallError, EnvoyCounters, EnvoyKeys, HitError, Link, LinkError, LinkOptions, Store,
+    StoreOptions,
 };
 use eventual::Eventual;
 pub use leasing::LeaseInfo;
@@ -382,8 +382,8 @@ impl Backend for RedisBackend {
         let parts: Vec<_> = steps.iter().map(|step| self.script_part(step, now)).collect();
         Deferred::pending(async move {
             let applied = self.store.apply(&parts, op).await.map_err(|error| match error {
-                OperationError::Store(error) => ApplyError::Store((&error).into()),
-                OperationError::Refused(refusal) => ApplyError::Refused(refusal),
+                OptimisticError::Refused(refusal) => ApplyError::Refused(refusal),
+                error => ApplyError::Store((&CallError::from(error)).into()),
             })?;
             Ok(Applied { answer: applied.answer, verdicts: applied.each })
         })
@@ -452,14 +452,5 @@ impl Backend for RedisBackend {
     fn slot_waiting(&self) -> SlotWaiting {
         let poll_interval = Some(SLOT_POLL_INTERVAL);
         SlotWaiting { poll_interval, renew_interval_min: RENEW_INTERVAL_MIN }
-    }
-}
-
-impl From<OperationError> for CallError {
-    fn from(error: OperationError) -> Self {
-        match error {
-            OperationError::Store(error) => error,
-            OperationError::Refused(refusal) => Self::Refused(refusal.to_string().into()),
-        }
     }
 }

@@ -250,13 +250,13 @@ fn part_of<'a>((record, part): (&'a mut LoadedRecord, &'a OptimisticPart)) -> Pa
 
 impl OptimisticPart {
     pub(crate) fn new(part: &ScriptPart) -> Self {
-        Self {
-            key: part.key.clone(),
-            rule: part.rule.clone(),
-            spare_capacity: part.spare_capacity,
-            cost: Some(part.cost),
-            carry_over: CarryOver::Used,
-        }
+        let ScriptPart { key, rule, cost, spare_capacity, .. } = part.clone();
+        Self { spare_capacity, cost: Some(cost), ..Self::of_record(key, rule) }
+    }
+
+    /// A record under this rule, with the cost of the operation.
+    pub(crate) const fn of_record(key: Arc<[u8]>, rule: Arc<ScriptRule>) -> Self {
+        Self { key, rule, spare_capacity: false, cost: None, carry_over: CarryOver::Used }
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn send_heartbeats(store: Weak<StoreInner>) {
         interval.tick().await;
         let Some(store) = store.upgrade() else { return };
         // A node in local mode announces itself when it has recovered.
-        if !store.rejoin.is_local_mode() {
+        if !store.is_local_mode() {
             store.heartbeat(Phase::Settled).await;
         }
     }
@@ -94,8 +94,7 @@ impl StoreInner {
         }
         let (heartbeat, round) = Heartbeat::decode(&reply.ok()?)?;
         // In local mode, nodes that have not rejoined yet count too.
-        let before =
-            if self.rejoin.is_local_mode() { self.nodes.load(Ordering::Relaxed) } else { 0 };
+        let before = if self.is_local_mode() { self.nodes.load(Ordering::Relaxed) } else { 0 };
         let nodes = heartbeat.reasserted.count.max(before).max(1);
         self.nodes.store(nodes, Ordering::Relaxed);
         self.demands.update(nodes, round);

@@ -26,9 +26,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sluicegate::clock::{Clock, SystemClock};
+use sluicegate::clock::{Clock, TimeSource};
 use sluicegate_core::algorithm::concurrency::Holder;
-use sluicegate_core::op::{Op, Refusal};
+use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Decision;
 use tokio::sync::{Mutex, MutexGuard, mpsc};
@@ -45,7 +45,6 @@ use denials::Denials;
 use journal::Journal;
 use key::KeyHasher;
 use observed::{Observation, Observations, Observed};
-use rejoin::Rejoin;
 use stats::{StoreCounters, WriteStatus};
 use store_clock::StoreClock;
 
@@ -100,20 +99,14 @@ pub(super) struct StoreInner {
     publish_failures: AtomicU64,
     write_status: WriteStatus,
     observed: Observed,
-    rejoin: Rejoin,
+    /// Whether this node decides locally until it has rejoined the others (`rejoin`).
+    is_local_mode: AtomicBool,
     /// The link's epoch up to which all observations were re-asserted.
     recovered_epoch: AtomicU64,
     /// Whether the journal is being absorbed in the background.
     is_settling: AtomicBool,
     store_clock: Arc<StoreClock>,
     counters: Arc<StoreCounters>,
-}
-
-/// Why an operation failed. Nothing has changed, unless a [`CallError`] indicates otherwise.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum OperationError {
-    Store(CallError),
-    Refused(Refusal),
 }
 
 impl Store {
@@ -123,7 +116,7 @@ impl Store {
         let counters = Arc::<StoreCounters>::default();
         let hasher = KeyHasher::new(options.seed);
         let own_clock = options.own_clock.clone().or_else(|| options.clock.clone());
-        let store_clock = Arc::new(StoreClock::new(own_clock));
+        let store_clock = Arc::new(StoreClock::new(TimeSource::new(own_clock)));
         let mut batchers = Vec::new();
         for _ in 0..batcher_count(&options) {
             let (sender, receiver) = mpsc::channel(QUEUE_MAX);
@@ -142,7 +135,7 @@ impl Store {
             publish_failures: AtomicU64::new(0),
             write_status: WriteStatus::default(),
             observed: Observed::default(),
-            rejoin: Rejoin::default(),
+            is_local_mode: AtomicBool::new(false),
             recovered_epoch: AtomicU64::new(link.epoch()),
             is_settling: AtomicBool::new(false),
             store_clock,
@@ -222,7 +215,7 @@ impl Store {
         let inner = &*self.inner;
         inner.counters.requests.fetch_add(1, Ordering::Relaxed);
         // In local mode the record may lack what other nodes admitted.
-        if inner.rejoin.is_local_mode() && requests.iter().any(|request| request.want > 0) {
+        if inner.is_local_mode() && requests.iter().any(|request| request.want > 0) {
             return Err(CallError::Down);
         }
         for request in requests {
@@ -250,11 +243,11 @@ impl Store {
         &self,
         parts: &[ScriptPart],
         op: Op,
-    ) -> Result<Applied, OperationError> {
+    ) -> Result<Applied, OptimisticError> {
         let inner = &self.inner;
         inner.counters.optimistic.fetch_add(1, Ordering::Relaxed);
         if inner.needs_recovery() {
-            Box::pin(inner.recover_all(parts)).await.map_err(OperationError::Store)?;
+            Box::pin(inner.recover_all(parts)).await.map_err(OptimisticError::Store)?;
         }
         let optimistic: Vec<_> = parts.iter().map(OptimisticPart::new).collect();
         let applied = {
@@ -267,8 +260,8 @@ impl Store {
         if let Ok(Applied { is_corrupt: true, .. }) = &applied {
             inner.counters.corrupt.fetch_add(1, Ordering::Relaxed);
         }
-        applied.map_err(OperationError::from).inspect_err(|error| {
-            if matches!(error, OperationError::Store(_)) {
+        applied.inspect_err(|error| {
+            if !matches!(error, OptimisticError::Refused(_)) {
                 inner.counters.failed.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -279,8 +272,8 @@ impl Store {
         &self,
         part: &ScriptPart,
         holder: Holder,
-    ) -> Result<u64, OperationError> {
-        Ok(self.inner.updates().renew(&OptimisticPart::new(part), holder).await?)
+    ) -> Result<u64, OptimisticError> {
+        self.inner.updates().renew(&OptimisticPart::new(part), holder).await
     }
 
     /// Removes a due booking.
@@ -288,18 +281,21 @@ impl Store {
         &self,
         part: &ScriptPart,
         holder: Holder,
-    ) -> Result<(), OperationError> {
-        Ok(self.inner.updates().forget(&OptimisticPart::new(part), holder).await?)
+    ) -> Result<(), OptimisticError> {
+        self.inner.updates().forget(&OptimisticPart::new(part), holder).await
     }
 
     /// The decision of each limit of a part on its own. Changes nothing.
-    pub(crate) async fn inspect(&self, part: &ScriptPart) -> Result<Vec<Decision>, OperationError> {
+    pub(crate) async fn inspect(
+        &self,
+        part: &ScriptPart,
+    ) -> Result<Vec<Decision>, OptimisticError> {
         let inner = &self.inner;
         if inner.needs_recovery() {
             let recovering = Box::pin(inner.recover_all(std::slice::from_ref(part)));
-            recovering.await.map_err(OperationError::Store)?;
+            recovering.await.map_err(OptimisticError::Store)?;
         }
-        Ok(inner.updates().inspect(&OptimisticPart::new(part)).await?)
+        inner.updates().inspect(&OptimisticPart::new(part)).await
     }
 
     fn forget_denials(&self, parts: &[ScriptPart]) {
@@ -370,20 +366,17 @@ impl StoreInner {
     }
 
     fn observe(&self, key: Arc<[u8]>, hash: u64, observation: Observation) {
-        self.observed.insert(key, hash, observation, self.rejoin.is_local_mode());
+        self.observed.insert(key, hash, observation, self.is_local_mode());
     }
 
     /// The time by this node's clock.
     fn now(&self) -> Timestamp {
-        self.store_clock.own_now()
+        self.store_clock.own.now()
     }
 
     /// Monotonic time by this node's clock.
     fn ticks(&self) -> Timestamp {
-        match self.options.own_clock.as_ref().or(self.options.clock.as_ref()) {
-            Some(clock) => clock.ticks(),
-            None => SystemClock::get().read_ticks(),
-        }
+        self.store_clock.own.ticks()
     }
 
     /// The time for scripts, if it is not the store's.
@@ -413,15 +406,6 @@ impl StoreInner {
 fn batcher_count(options: &StoreOptions) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if options.seed.is_some() { 1 } else { (processors / 2).clamp(1, BATCHERS_MAX) }
-}
-
-impl From<OptimisticError> for OperationError {
-    fn from(error: OptimisticError) -> Self {
-        match error {
-            OptimisticError::Refused(refusal) => Self::Refused(refusal),
-            error => Self::Store(error.into()),
-        }
-    }
 }
 
 impl From<OptimisticError> for CallError {

@@ -11,12 +11,11 @@ use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use sluicegate_core::change::CarryOver;
 
 use super::StoreInner;
 use super::observed::Observation;
 use crate::call::CallError;
-use crate::script::{OptimisticError, OptimisticPart, ScriptPart, ScriptRule, UpdatedRecord};
+use crate::script::{OptimisticError, OptimisticPart, ScriptPart, UpdatedRecord};
 
 /// Identities recovered concurrently in the background.
 const CONCURRENCY: usize = 16;
@@ -91,28 +90,25 @@ impl StoreInner {
 
     /// Absorbs the whole journal.
     pub(super) async fn absorb_everything(self: &Arc<Self>) {
-        self.recover_in_background(self.journal.keys()).await;
+        let keys = stream::iter(self.journal.keys());
+        let recovering = keys.for_each_concurrent(CONCURRENCY, |key| async move {
+            // Retried when the store replies to the next request.
+            let _ = self.recover(&key).await;
+        });
+        recovering.await;
     }
 
     /// Absorbs the journal in the background, once the store replies again.
     pub(super) fn settle_journal(self: &Arc<Self>) {
         // A node in local mode does so when all nodes have re-asserted their observations.
-        if self.rejoin.is_local_mode() || self.is_settling.swap(true, Ordering::AcqRel) {
+        if self.is_local_mode() || self.is_settling.swap(true, Ordering::AcqRel) {
             return;
         }
         let inner = self.clone();
         tokio::spawn(async move {
-            inner.recover_in_background(inner.journal.keys()).await;
+            inner.absorb_everything().await;
             inner.is_settling.store(false, Ordering::Release);
         });
-    }
-
-    async fn recover_in_background(self: &Arc<Self>, keys: Vec<Arc<[u8]>>) {
-        let recovering = stream::iter(keys).for_each_concurrent(CONCURRENCY, |key| async move {
-            // Retried when the store replies to the next request.
-            let _ = self.recover(&key).await;
-        });
-        recovering.await;
     }
 
     async fn absorb(&self, key: &Arc<[u8]>) -> Result<(), CallError> {
@@ -122,7 +118,7 @@ impl StoreInner {
             self.journal.absorbed(key);
             return Ok(());
         }
-        let part = optimistic_part(key, rule.clone());
+        let part = OptimisticPart::of_record(key.clone(), rule.clone());
         match self.updates().absorb(&part, &admitted).await {
             Ok(UpdatedRecord { at, account, epoch }) => {
                 let primary = self.link.epoch();
@@ -152,7 +148,7 @@ impl StoreInner {
         primary: u64,
     ) -> Result<(), CallError> {
         let Observation { rule, account, epoch, .. } = &observation;
-        let part = optimistic_part(key, rule.clone());
+        let part = OptimisticPart::of_record(key.clone(), rule.clone());
         self.publish_if_new(&part.rule).await;
         match self.updates().reassert(&part, account, *epoch).await {
             Ok(was_lost) => {
@@ -174,15 +170,5 @@ pub(super) async fn reassert_after_data_loss(store: Weak<StoreInner>) {
     while changes.changed().await.is_ok() {
         let Some(store) = store.upgrade() else { return };
         store.enter_local_mode();
-    }
-}
-
-fn optimistic_part(key: &Arc<[u8]>, rule: Arc<ScriptRule>) -> OptimisticPart {
-    OptimisticPart {
-        key: key.clone(),
-        rule,
-        spare_capacity: false,
-        cost: None,
-        carry_over: CarryOver::Used,
     }
 }

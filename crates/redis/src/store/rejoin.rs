@@ -17,7 +17,7 @@
 //! have nothing to report.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sluicegate_core::account::Account;
@@ -36,19 +36,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// membership by then.
 const REJOIN_MAX: Duration = Duration::from_secs(5);
 
-/// Local mode of a node.
-#[derive(Debug, Default)]
-pub(super) struct Rejoin {
-    is_local_mode: AtomicBool,
-}
-
-impl Rejoin {
-    #[inline]
-    pub(super) fn is_local_mode(&self) -> bool {
-        self.is_local_mode.load(Ordering::Acquire)
-    }
-}
-
 impl Store {
     /// Journals an admission without the store.
     pub(crate) fn journal(&self, part: &ScriptPart, holder: Option<Holder>) {
@@ -59,7 +46,7 @@ impl Store {
     /// other nodes may not yet have reported their admissions.
     #[inline]
     pub(crate) fn is_local_mode(&self) -> bool {
-        self.inner.rejoin.is_local_mode()
+        self.inner.is_local_mode()
     }
 
     /// A request is decided from a local share. If the store is down, this node stays in local mode
@@ -89,15 +76,20 @@ impl Store {
 }
 
 impl StoreInner {
+    #[inline]
+    pub(super) fn is_local_mode(&self) -> bool {
+        self.is_local_mode.load(Ordering::Acquire)
+    }
+
     /// This node decides locally from now on, until it has rejoined the others.
     pub(super) fn enter_local_mode(self: &Arc<Self>) {
-        if !self.rejoin.is_local_mode.swap(true, Ordering::AcqRel) {
+        if !self.is_local_mode.swap(true, Ordering::AcqRel) {
             let weak = Arc::downgrade(self);
             tokio::spawn(async move {
                 let mut attempt = Attempt::default();
                 while let Some(inner) = weak.upgrade() {
                     if attempt.has_rejoined(&inner).await {
-                        inner.rejoin.is_local_mode.store(false, Ordering::Release);
+                        inner.is_local_mode.store(false, Ordering::Release);
                         // Data may have been lost again just now.
                         if inner.has_lost_data() {
                             inner.enter_local_mode();
