@@ -11,47 +11,9 @@ use sluicegate::{
     Checked, Engine, Holder, Operation, Span, Status, Timestamp, new_holder, rules_of,
 };
 use sluicegate_redis::{Address, Link, LinkOptions, RedisBackend, Store, StoreOptions};
+use sluicegate_testkit::RULES_OF_EVERY_ALGORITHM;
 use sluicegate_testkit::redis::Single;
 use std::time::Duration;
-
-const RULES: &str = "
-domain: shop
-descriptors:
-  - key: user
-    limits:
-      - { name: burst, algorithm: token_bucket, rate: 3/s, burst: 5 }
-      - { name: minute, algorithm: fixed_window, rate: 40/m }
-  - key: address
-    limits: { algorithm: sliding_log, rates: [6/m, 2 per 3s], count_denied: true, min_gap: 100ms }
-  - key: api_key
-    limits: { algorithm: sliding_window, rate: 7/m }
-  - key: queue
-    limits: { algorithm: leaky_bucket, rate: 2/s, queue: 3 }
-  - key: path
-    rate_limit: { unit: minute, requests_per_unit: 4 }
-  - key: shared
-    value: /a*
-    share_threshold: true
-    rate_limit: { unit: second, requests_per_unit: 2 }
-  - key: quota
-    quota_mode: true
-    limits: { algorithm: token_bucket, rate: 1/s, burst: 3 }
-  - key: other_quota
-    quota_mode: true
-    rate_limit: { unit: hour, requests_per_unit: 3 }
-  - key: slot
-    limits: { algorithm: concurrency, max: 2, lease: 2s }
-  - key: softly
-    mode: { soft: 50% }
-    limits: { algorithm: token_bucket, rate: 1/s, burst: 4 }
-  - key: watched
-    mode: shadow
-    limits: { algorithm: cycle, permits: 3, period: 5s }
-  - key: smooth
-    limits: { algorithm: smooth_bursty, rate: 2/s }
-  - key: warming
-    limits: { algorithm: warm_up, rate: 2/s, warm_up: 3s }
-";
 
 const KEYS: [&str; 13] = [
     "user",
@@ -129,7 +91,7 @@ impl Both {
     fn new(redis: &Single, namespace: &str) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let engine = || {
-            Engine::builder(rules_of(RULES).expect("it answers"))
+            Engine::builder(rules_of(RULES_OF_EVERY_ALGORITHM).expect("it answers"))
                 .clock(clock.clone())
                 .build()
                 .expect("it answers")

@@ -16,33 +16,10 @@ use sluicegate_redis::{
     TransportCall,
 };
 use sluicegate_sim::SimRng;
-use sluicegate_testkit::Reply;
 use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::{RULES_OF_EVERY_ALGORITHM, Reply};
 use tokio::sync::watch;
 
-const RULES: &str = "
-domain: shop
-descriptors:
-  - key: user
-    limits:
-      - { name: burst, algorithm: token_bucket, rate: 3/s, burst: 5 }
-      - { name: minute, algorithm: fixed_window, rate: 40/m }
-  - key: address
-    limits: { algorithm: sliding_log, rates: [6/m, 2 per 3s], count_denied: true, min_gap: 100ms }
-  - key: api_key
-    limits: { algorithm: sliding_window, rate: 7/m }
-  - key: queue
-    limits: { algorithm: leaky_bucket, rate: 2/s, queue: 3 }
-  - key: path
-    rate_limit: { unit: minute, requests_per_unit: 4 }
-  - key: slot
-    limits: { algorithm: concurrency, max: 2, lease: 2s }
-  - key: watched
-    mode: shadow
-    limits: { algorithm: cycle, permits: 3, period: 5s }
-  - key: warming
-    limits: { algorithm: warm_up, rate: 2/s, warm_up: 3s }
-";
 const KEYS: [&str; 8] =
     ["user", "address", "api_key", "queue", "path", "slot", "watched", "warming"];
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -72,7 +49,7 @@ impl Transport for Straight {
 }
 
 fn engine(link: Link, clock: &ManualClock) -> Engine<RedisBackend> {
-    let rules = rules_of(RULES).unwrap();
+    let rules = rules_of(RULES_OF_EVERY_ALGORITHM).unwrap();
     let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
     let options =
         StoreOptions { clock: Some(Arc::new(clock.clone())), seed: Some(1), ..Default::default() };
