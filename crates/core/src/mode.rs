@@ -87,7 +87,8 @@ impl EnforcedLimit {
     /// use sluicegate_core::limit::Limit;
     /// use sluicegate_core::mode::{Mode, EnforcedLimit};
     ///
-    /// assert!(EnforcedLimit::new(Limit::Unlimited, Mode::Hard).is_ok());
+    /// let hard = EnforcedLimit::new(Limit::Unlimited, Mode::Hard);
+    /// assert_eq!(hard, Ok(EnforcedLimit::hard(Limit::Unlimited)));
     /// assert!(EnforcedLimit::new(Limit::Closed, Mode::Soft { percent: 0 }).is_err());
     /// ```
     ///
@@ -109,14 +110,6 @@ impl EnforcedLimit {
     }
 
     /// `limit` under [`Mode::Hard`].
-    ///
-    /// ```
-    /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_core::mode::{Mode, EnforcedLimit};
-    ///
-    /// let hard = EnforcedLimit::new(Limit::Closed, Mode::Hard);
-    /// assert_eq!(hard, Ok(EnforcedLimit::hard(Limit::Closed)));
-    /// ```
     #[must_use]
     pub const fn hard(limit: Limit) -> Self {
         Self { limit, slack: 0, plain: None, boost: None, enforced: true, rule: 0 }

@@ -71,7 +71,7 @@ pub struct Verdict {
 ///
 /// ```
 /// use sluicegate_core::time::Span;
-/// use sluicegate_core::verdict::{Decision, Outcome, judge};
+/// use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
 ///
 /// let says = |outcome, remaining| Decision {
 ///     outcome,
@@ -86,6 +86,10 @@ pub struct Verdict {
 /// let deny = Outcome::Deny { retry_after: Span::from_secs(1) };
 /// let verdict = judge(&[says(allow, 3), says(deny, 0)]);
 /// assert_eq!((verdict.outcome, verdict.decided_by), (deny, Some(1)));
+/// assert_eq!((verdict.retry_after(), verdict.wait()), (Some(Span::from_secs(1)), Span::ZERO));
+/// let later = verdict.later(Span::from_millis(400));
+/// assert_eq!(later.retry_after(), Some(Span::from_millis(600)));
+/// assert_eq!(Verdict::from_single(&says(deny, 0)), judge(&[says(deny, 0)]));
 /// ```
 #[must_use]
 pub fn judge(decisions: &[Decision]) -> Verdict {
@@ -157,15 +161,6 @@ impl Verdict {
     }
 
     /// The same verdict at a later time: waits are shorter.
-    ///
-    /// ```
-    /// use sluicegate_core::time::Span;
-    /// use sluicegate_core::verdict::{Outcome, judge};
-    ///
-    /// let mut verdict = judge(&[]);
-    /// verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(3) };
-    /// assert_eq!(verdict.later(Span::from_secs(1)).retry_after(), Some(Span::from_secs(2)));
-    /// ```
     #[must_use]
     pub fn later(&self, by: Span) -> Self {
         let outcome = |outcome: Outcome| match outcome {
@@ -181,24 +176,6 @@ impl Verdict {
     }
 
     /// The wait of a denied caller; `None` if admitted, or if waiting does not help.
-    ///
-    /// ```
-    /// use sluicegate_core::time::Span;
-    /// use sluicegate_core::verdict::{Decision, Outcome, judge};
-    ///
-    /// let retry_after = Span::from_secs(1);
-    /// let decision = Decision {
-    ///     outcome: Outcome::Deny { retry_after },
-    ///     enforced: true,
-    ///     remaining: Some(0),
-    ///     reset_after: Span::from_secs(9),
-    ///     beyond: 0,
-    ///     soft: false,
-    ///     elastic: false,
-    /// };
-    /// assert_eq!(judge(&[decision]).retry_after(), Some(retry_after));
-    /// assert_eq!(judge(&[decision]).wait(), Span::ZERO);
-    /// ```
     #[must_use]
     pub const fn retry_after(&self) -> Option<Span> {
         match self.outcome {
@@ -217,22 +194,6 @@ impl Verdict {
     }
 
     /// The verdict of a plan of one enforced limit, as by [`judge`].
-    ///
-    /// ```
-    /// use sluicegate_core::time::Span;
-    /// use sluicegate_core::verdict::{Decision, Outcome, Verdict, judge};
-    ///
-    /// let decision = Decision {
-    ///     outcome: Outcome::Deny { retry_after: Span::from_secs(1) },
-    ///     enforced: true,
-    ///     remaining: Some(0),
-    ///     reset_after: Span::from_secs(9),
-    ///     beyond: 0,
-    ///     soft: false,
-    ///     elastic: false,
-    /// };
-    /// assert_eq!(Verdict::from_single(&decision), judge(&[decision]));
-    /// ```
     #[inline]
     #[must_use]
     pub const fn from_single(decision: &Decision) -> Self {

@@ -39,6 +39,7 @@ impl LimitConfig {
     /// let mut bytes = Vec::new();
     /// limit.write(&mut bytes);
     /// assert_eq!(LimitConfig::read(&mut bytes.as_slice()), Some(limit));
+    /// assert_eq!(LimitConfig::read(&mut [7, 7, 7].as_slice()), None);
     /// ```
     pub fn write(&self, out: &mut Vec<u8>) {
         match self.name() {
@@ -72,12 +73,6 @@ impl LimitConfig {
 
     /// Decodes the limit at the front of `bytes` and advances them; `None` if they are invalid or
     /// the time zone is unknown on this machine.
-    ///
-    /// ```
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert_eq!(LimitConfig::read(&mut [7, 7, 7].as_slice()), None);
-    /// ```
     #[must_use]
     pub fn read(bytes: &mut &[u8]) -> Option<Self> {
         let name = match read_byte(bytes)? {

@@ -123,12 +123,6 @@ impl Domain {
 
 impl DescriptorConfig {
     /// A node that matches any value of a key, without a rule.
-    ///
-    /// ```
-    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
-    ///
-    /// assert!(matches!(DescriptorConfig::any("user_id").value, Pattern::Any));
-    /// ```
     #[must_use]
     pub fn any(key: impl Into<String>) -> Self {
         Self::new(key, Pattern::Any)
@@ -136,25 +130,12 @@ impl DescriptorConfig {
 
     /// Creates a node without a rule that matches a text; each `*` matches any number of
     /// characters.
-    ///
-    /// ```
-    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
-    ///
-    /// assert!(matches!(DescriptorConfig::text("path", "/login*").value, Pattern::Text(_)));
-    /// ```
     #[must_use]
     pub fn text(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self::new(key, Pattern::Text(value.into()))
     }
 
     /// A node without a rule.
-    ///
-    /// ```
-    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
-    ///
-    /// let node = DescriptorConfig::new("remote_address", Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap()]));
-    /// assert!(node.rule.is_none());
-    /// ```
     #[must_use]
     pub fn new(key: impl Into<String>, value: Pattern) -> Self {
         Self {
@@ -172,10 +153,12 @@ impl Pattern {
     /// Whether it is a text with a `*` in it.
     ///
     /// ```
-    /// use sluicegate_rules::domain::Pattern;
+    /// use sluicegate_rules::domain::{DescriptorConfig, Pattern};
     ///
-    /// assert!(Pattern::Text("/login*".to_owned()).is_glob());
-    /// assert!(!Pattern::Any.is_glob());
+    /// assert!(DescriptorConfig::text("path", "/login*").value.is_glob());
+    /// assert!(!DescriptorConfig::any("user_id").value.is_glob());
+    /// let private = Pattern::Networks(vec!["10.0.0.0/8".parse().unwrap()]);
+    /// assert!(DescriptorConfig::new("remote_address", private).rule.is_none());
     /// ```
     #[must_use]
     pub fn is_glob(&self) -> bool {

@@ -15,8 +15,11 @@ use crate::calendar::Calendar;
 /// use sluicegate_rules::limit::LimitConfig;
 ///
 /// let limit = LimitConfig::fixed(Some("all".to_owned()), Limit::Unlimited);
-/// assert_eq!(limit.name(), Some("all"));
+/// assert_eq!((limit.name(), limit.algorithm()), (Some("all"), "unlimited"));
 /// assert_eq!(limit.at(Timestamp::EPOCH), Limit::Unlimited);
+/// let closed = LimitConfig::closed(None, "token_bucket");
+/// assert_eq!((closed.name(), closed.algorithm()), (None, "token_bucket"));
+/// assert!(!limit.is_calendar() && !closed.is_calendar());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitConfig {
@@ -35,38 +38,18 @@ pub(crate) enum Allows {
 
 impl LimitConfig {
     /// A limit that is the same at any time.
-    ///
-    /// ```
-    /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert!(!LimitConfig::fixed(None, Limit::Closed).is_calendar());
-    /// ```
     #[must_use]
     pub const fn fixed(name: Option<String>, limit: Limit) -> Self {
         Self { name, algorithm: limit.algorithm(), allows: Allows::Fixed(limit) }
     }
 
     /// A limit that is closed for now, with the algorithm that it will have again.
-    ///
-    /// ```
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert_eq!(LimitConfig::closed(None, "token_bucket").algorithm(), "token_bucket");
-    /// ```
     #[must_use]
     pub const fn closed(name: Option<String>, algorithm: &'static str) -> Self {
         Self { name, algorithm, allows: Allows::Fixed(Limit::Closed) }
     }
 
     /// The algorithm, as it is written.
-    ///
-    /// ```
-    /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert_eq!(LimitConfig::fixed(None, Limit::Unlimited).algorithm(), "unlimited");
-    /// ```
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {
         self.algorithm
@@ -77,13 +60,17 @@ impl LimitConfig {
     ///
     /// ```
     /// use sluicegate_core::quota::Rate;
-    /// use sluicegate_core::time::Span;
+    /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
     /// use sluicegate_rules::limit::LimitConfig;
     ///
     /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
     /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-    /// assert!(LimitConfig::calendar(Some("daily".to_owned()), rate, berlin).is_calendar());
+    /// let limit = LimitConfig::calendar(Some("daily".to_owned()), rate, berlin);
+    /// assert!(limit.is_calendar());
+    /// assert_eq!(limit.followed_calendar().map(Calendar::zone_name), Some("Europe/Berlin"));
+    /// let today = limit.at(Timestamp::EPOCH);
+    /// assert_eq!((today.algorithm(), today.capacity()), ("fixed_window", Some(10_000)));
     /// ```
     #[must_use]
     pub const fn calendar(name: Option<String>, rate: Rate, calendar: Calendar) -> Self {
@@ -91,13 +78,6 @@ impl LimitConfig {
     }
 
     /// Its name, if it was given one.
-    ///
-    /// ```
-    /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert_eq!(LimitConfig::fixed(None, Limit::Unlimited).name(), None);
-    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -108,31 +88,12 @@ impl LimitConfig {
     }
 
     /// Whether its windows follow a calendar, so that [`LimitConfig::at`] depends on the time.
-    ///
-    /// ```
-    /// use sluicegate_core::limit::Limit;
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// assert!(!LimitConfig::fixed(None, Limit::Unlimited).is_calendar());
-    /// ```
     #[must_use]
     pub const fn is_calendar(&self) -> bool {
         matches!(self.allows, Allows::Calendar(..))
     }
 
     /// The calendar that its windows follow, if they follow one.
-    ///
-    /// ```
-    /// use sluicegate_core::quota::Rate;
-    /// use sluicegate_core::time::Span;
-    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// let rate = Rate::new(10_000, Span::from_secs(86_400)).unwrap();
-    /// let berlin = Calendar::new("Europe/Berlin", CalendarUnit::Day).unwrap();
-    /// let limit = LimitConfig::calendar(None, rate, berlin);
-    /// assert_eq!(limit.followed_calendar().map(Calendar::zone_name), Some("Europe/Berlin"));
-    /// ```
     #[must_use]
     pub const fn followed_calendar(&self) -> Option<&Calendar> {
         match &self.allows {
@@ -142,18 +103,6 @@ impl LimitConfig {
     }
 
     /// The limit that decides at `now`.
-    ///
-    /// ```
-    /// use sluicegate_core::quota::Rate;
-    /// use sluicegate_core::time::{Span, Timestamp};
-    /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
-    /// use sluicegate_rules::limit::LimitConfig;
-    ///
-    /// let rate = Rate::new(10, Span::from_secs(86_400)).unwrap();
-    /// let utc = Calendar::new("UTC", CalendarUnit::Day).unwrap();
-    /// let today = LimitConfig::calendar(None, rate, utc).at(Timestamp::EPOCH);
-    /// assert_eq!((today.algorithm(), today.capacity()), ("fixed_window", Some(10)));
-    /// ```
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Limit {
         match &self.allows {

@@ -15,7 +15,9 @@ use ipnet::IpNet;
 /// let office: Network = "10.1.0.0/16".parse()?;
 /// assert!(office.contains("10.1.2.3".parse()?));
 /// assert!(!office.contains("10.2.2.3".parse()?));
-/// assert_eq!(office.to_string(), "10.1.0.0/16");
+/// assert_eq!((office.to_string().as_str(), office.length()), ("10.1.0.0/16", 16));
+/// let site = Network::of("10.1.2.3".parse()?, 8);
+/// assert!(site.covers(&office) && !office.covers(&site));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,13 +61,6 @@ pub enum NetworkError {
 
 impl Network {
     /// The network of an address by the length of its prefix.
-    ///
-    /// ```
-    /// use sluicegate_rules::network::Network;
-    ///
-    /// assert_eq!(Network::of("192.0.2.77".parse()?, 24).to_string(), "192.0.2.0/24");
-    /// # Ok::<(), std::net::AddrParseError>(())
-    /// ```
     #[must_use]
     pub fn of(address: IpAddr, length: u8) -> Self {
         let address = address.to_canonical();
@@ -79,25 +74,12 @@ impl Network {
     }
 
     /// Whether it contains all of another network.
-    ///
-    /// ```
-    /// use sluicegate_rules::network::Network;
-    ///
-    /// let net = |text: &str| text.parse::<Network>().unwrap();
-    /// assert!(net("10.0.0.0/8").covers(&net("10.1.0.0/16")));
-    /// assert!(!net("10.1.0.0/16").covers(&net("10.0.0.0/8")));
-    /// ```
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.0.contains(&other.0)
     }
 
     /// The length of its prefix.
-    ///
-    /// ```
-    /// let network: sluicegate_rules::network::Network = "10.0.0.0/8".parse().unwrap();
-    /// assert_eq!(network.length(), 8);
-    /// ```
     #[must_use]
     pub fn length(&self) -> u8 {
         self.0.prefix_len()

@@ -10,6 +10,7 @@ use sluicegate_core::time::Span;
 /// assert_eq!(Unit::of("MINUTE"), Some(Unit::Minute));
 /// assert_eq!(Unit::Week.span().as_micros(), 604_800_000_000);
 /// assert_eq!(Unit::of("fortnight"), None);
+/// assert_eq!((Unit::of_number(7), Unit::of_number(0)), (Some(Unit::Week), None));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -31,10 +32,6 @@ pub enum Unit {
 
 impl Unit {
     /// All of them, from the shortest.
-    ///
-    /// ```
-    /// assert_eq!(sluicegate_rules::unit::Unit::ALL.len(), 7);
-    /// ```
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
@@ -59,13 +56,6 @@ impl Unit {
     }
 
     /// Its number in Envoy's protocol.
-    ///
-    /// ```
-    /// use sluicegate_rules::unit::Unit;
-    ///
-    /// assert_eq!(Unit::of_number(7), Some(Unit::Week));
-    /// assert_eq!(Unit::of_number(0), None, "unknown");
-    /// ```
     #[must_use]
     pub const fn number(self) -> i32 {
         match self {

@@ -38,6 +38,7 @@ use crate::verdict::{Decision, Verdict};
 ///
 /// ```
 /// use sluicegate_core::account::{Account, Moment};
+/// use sluicegate_core::algorithm::concurrency::Holder;
 /// use sluicegate_core::algorithm::token_bucket::TokenBucket;
 /// use sluicegate_core::limit::Limit;
 /// use sluicegate_core::mode::{Mode, EnforcedLimit};
@@ -52,6 +53,9 @@ use crate::verdict::{Decision, Verdict};
 /// let hit = Op::Hit { cost: 1, holder: None };
 ///
 /// let mut account = Account::default();
+/// account.forget(Holder(7));
+/// assert_eq!(account.renew(&plan, Holder(7), now.now), 0);
+/// assert!(account.is_new());
 /// let mut allowed = || account.apply(&plan, hit, now).unwrap().verdict.outcome.is_allowed();
 /// assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 /// ```
@@ -277,14 +281,6 @@ impl Account {
     }
 
     /// Renews the leases of the slots of `holder`; returns how many. Nothing is charged.
-    ///
-    /// ```
-    /// use sluicegate_core::account::Account;
-    /// use sluicegate_core::algorithm::concurrency::Holder;
-    /// use sluicegate_core::time::Timestamp;
-    ///
-    /// assert_eq!(Account::default().renew(&[], Holder(7), Timestamp::EPOCH), 0);
-    /// ```
     pub fn renew(&mut self, plan: &[EnforcedLimit], holder: Holder, now: Timestamp) -> u64 {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
@@ -307,15 +303,6 @@ impl Account {
 
     /// Drops a booking whose turn has come and that can no longer be cancelled. A slot held under
     /// the same id stays held.
-    ///
-    /// ```
-    /// use sluicegate_core::account::Account;
-    /// use sluicegate_core::algorithm::concurrency::Holder;
-    ///
-    /// let mut account = Account::default();
-    /// account.forget(Holder(7));
-    /// assert!(account.is_new());
-    /// ```
     pub fn forget(&mut self, holder: Holder) {
         self.holds.take(holder);
     }

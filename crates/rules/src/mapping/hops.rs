@@ -15,10 +15,6 @@ use super::attributes::Headers;
 use crate::network::Network;
 
 /// Maximum number of proxies followed.
-///
-/// ```
-/// assert_eq!(sluicegate_rules::mapping::HOPS_MAX, 32);
-/// ```
 pub const HOPS_MAX: usize = 32;
 
 /// The proxies whose forwarding headers are trusted.

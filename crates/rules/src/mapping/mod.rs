@@ -30,10 +30,6 @@ pub use self::part::{Part, PartError, Source};
 use crate::request::{Descriptor, Entry, Request};
 
 /// Maximum number of descriptors of a mapping.
-///
-/// ```
-/// assert_eq!(sluicegate_rules::mapping::DESCRIPTORS_MAX, 64);
-/// ```
 pub const DESCRIPTORS_MAX: usize = 64;
 
 /// Maps a request to descriptors.

@@ -41,10 +41,6 @@ use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 
 /// Maximum number of entries of a rule's descriptor.
-///
-/// ```
-/// assert_eq!(sluicegate_rules::set::DEPTH_MAX, 32);
-/// ```
 pub const DEPTH_MAX: usize = 32;
 
 /// The compiled rules of all domains.
@@ -453,12 +449,6 @@ impl LevelNo {
 
 impl RuleNo {
     /// Its index among all rules of its set.
-    ///
-    /// ```
-    /// use sluicegate_rules::set::RuleSet;
-    ///
-    /// assert_eq!(RuleSet::default().rules().next().map(|no| no.index()), None);
-    /// ```
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

@@ -69,6 +69,8 @@ use stats::{NEAR_LIMIT_RATIO, NearLimit};
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 2, unit: Unit::Year }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let engine = Engine::new(rules)?;
+/// assert_eq!((engine.snapshot().rules().rules().len(), engine.memory().entries()), (1, 0));
+/// assert!(engine.now() > sluicegate::Timestamp::EPOCH);
 ///
 /// let allowed = |user| {
 ///     let entries = [Entry::new("user_id", user)];
@@ -77,6 +79,16 @@ use stats::{NEAR_LIMIT_RATIO, NearLimit};
 /// };
 /// assert_eq!([allowed("alice"), allowed("alice"), allowed("alice")], [true, true, false]);
 /// assert!(allowed("bob"));
+///
+/// let entries = [Entry::new("user_id", "alice")];
+/// let descriptors = [Descriptor::of(&entries)];
+/// let alice = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+/// assert!(!engine.peek(&alice).allowed);
+/// engine.reset(&alice);
+/// assert_eq!([allowed("alice"), allowed("alice")], [true, true]);
+/// assert!(engine.refund(&alice).allowed);
+/// assert!(allowed("alice"));
+/// engine.sweep();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine<B: ?Sized = MemoryBackend> {
@@ -117,15 +129,6 @@ pub struct EngineBuilder {
 
 /// The active rules at one moment. A request is decided by one snapshot, whatever is loaded
 /// meanwhile.
-///
-/// ```
-/// use sluicegate::Engine;
-/// use sluicegate::rules::set::RuleSet;
-///
-/// let engine = Engine::new(RuleSet::default())?;
-/// assert_eq!(engine.snapshot().rules().rules().len(), 0);
-/// # Ok::<(), sluicegate::LimitError>(())
-/// ```
 pub struct Snapshot<'a> {
     active: Guard<Arc<ActiveRules>>,
     engine: &'a EngineState,
@@ -143,11 +146,18 @@ impl Engine {
     /// Builder of an engine with other memory or another clock.
     ///
     /// ```
+    /// use sluicegate::clock::{Clock, ManualClock};
     /// use sluicegate::rules::set::RuleSet;
     /// use sluicegate::{Engine, Memory};
     ///
-    /// let engine = Engine::builder(RuleSet::default()).memory(&Memory::with_entries(1_000_000)).build()?;
+    /// let clock = ManualClock::new();
+    /// let engine = Engine::builder(RuleSet::default())
+    ///     .memory(&Memory::with_entries(1_000_000))
+    ///     .clock(clock.clone())
+    ///     .near_limit_ratio(0.95)
+    ///     .build()?;
     /// assert_eq!(engine.memory().entries_max(), 1_000_000);
+    /// assert_eq!(engine.now(), clock.now());
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn builder(rules: RuleSet) -> EngineBuilder {
@@ -170,60 +180,18 @@ impl Engine {
     }
 
     /// Checks a request, and charges nothing.
-    ///
-    /// ```
-    /// # use sluicegate::Engine;
-    /// # use sluicegate::rules::{request::Request, set::RuleSet};
-    /// let engine = Engine::new(RuleSet::default())?;
-    /// let request = Request { domain: "unknown", descriptors: &[], hits: 1 };
-    /// assert!(engine.peek(&request).allowed);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn peek(&self, request: &Request<'_>) -> Checked {
         self.apply_now(Operation::Peek, request)
     }
 
     /// Returns the charge of a request that did not happen.
-    ///
-    /// ```
-    /// # use sluicegate::Engine;
-    /// # use sluicegate::rules::{request::Request, set::RuleSet};
-    /// let engine = Engine::new(RuleSet::default())?;
-    /// let request = Request { domain: "unknown", descriptors: &[], hits: 1 };
-    /// assert!(engine.refund(&request).allowed);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn refund(&self, request: &Request<'_>) -> Checked {
         self.apply_now(Operation::Refund, request)
     }
 
     /// Resets every limit that applies to a request: full, nothing pending, every slot free. Lists
     /// and hits have no effect.
-    ///
-    /// ```
-    /// # #[cfg(feature = "config")] {
-    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
-    /// use sluicegate::{Engine, rules_of};
-    ///
-    /// let engine = Engine::new(rules_of(
-    ///     "
-    /// domain: shop
-    /// descriptors:
-    ///   - key: user
-    ///     limits: { algorithm: fixed_window, rate: 1/year }
-    /// ",
-    /// )?)?;
-    /// let entries = [Entry::new("user", "alice")];
-    /// let descriptors = [Descriptor::of(&entries)];
-    /// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-    /// assert!(engine.check(&request).allowed);
-    /// assert!(!engine.check(&request).allowed);
-    /// engine.reset(&request);
-    /// assert!(engine.check(&request).allowed);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn reset(&self, request: &Request<'_>) -> Checked {
         self.apply_now(Operation::Reset, request)
     }
@@ -325,13 +293,6 @@ impl<B: ?Sized> Engine<B> {
     }
 
     /// The time by this engine's clock.
-    ///
-    /// ```
-    /// # use sluicegate::Engine;
-    /// let engine = Engine::new(Default::default())?;
-    /// assert!(engine.now() > sluicegate::Timestamp::EPOCH);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -352,24 +313,12 @@ impl<B: ?Sized> Engine<B> {
     }
 
     /// This node's memory, which all its rules share.
-    ///
-    /// ```
-    /// # use sluicegate::Engine;
-    /// assert_eq!(Engine::new(Default::default())?.memory().entries(), 0);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.state.store.memory
     }
 
     /// Frees memory of expired states. Requests do the same now and then.
-    ///
-    /// ```
-    /// # use sluicegate::Engine;
-    /// Engine::new(Default::default())?.sweep();
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn sweep(&self) {
         let active = self.state.active.load_full();
         active.limiters().for_each(|limiter| limiter.sweep());
@@ -397,29 +346,12 @@ impl EngineBuilder {
     }
 
     /// The clock; by default the system's.
-    ///
-    /// ```
-    /// use sluicegate::Engine;
-    /// use sluicegate::clock::{Clock, ManualClock};
-    ///
-    /// let clock = ManualClock::new();
-    /// let engine = Engine::builder(Default::default()).clock(clock.clone()).build()?;
-    /// assert_eq!(engine.now(), clock.now());
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
 
     /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by
     /// default 0.8.
-    ///
-    /// ```
-    /// use sluicegate::Engine;
-    ///
-    /// let engine = Engine::builder(Default::default()).near_limit_ratio(0.95).build()?;
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn near_limit_ratio(self, ratio: f32) -> Self {
         Self { near_limit_ratio: Some(ratio), ..self }
     }

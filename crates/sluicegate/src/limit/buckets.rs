@@ -20,6 +20,7 @@ use crate::clock::span;
 /// use sluicegate::limit::TokenBucket;
 ///
 /// let limiter = Limiter::new(TokenBucket::per_second(10).burst(50))?;
+/// assert_eq!(limiter.policies()[0].quota, Some(50));
 /// assert_eq!(limiter.hit("alice").remaining, Some(49));
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
@@ -55,14 +56,6 @@ rated!(LeakyBucket { queue: 0 });
 
 impl TokenBucket {
     /// The capacity in tokens; the rate's number by default.
-    ///
-    /// ```
-    /// use sluicegate::limit::TokenBucket;
-    ///
-    /// let limiter = sluicegate::Limiter::new(TokenBucket::per_second(10).burst(50))?;
-    /// assert_eq!(limiter.policies()[0].quota, Some(50));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.burst = Some(tokens);
         self

@@ -31,10 +31,12 @@ macro_rules! rated {
             /// A number per second.
             ///
             /// ```
-            #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
+            #[doc = concat!("use sluicegate::limit::", stringify!($limit), " as Limit;")]
             ///
-            #[doc = concat!("let limiter = sluicegate::Limiter::new(", stringify!($limit), "::per_second(10))?;")]
-            /// assert!(limiter.hit("alice").is_allowed());
+            /// let (second, minute) = (Limit::per_second(10), Limit::per_minute(10));
+            /// for limit in [second, minute, Limit::per_hour(10), Limit::per_day(10)] {
+            ///     assert!(sluicegate::Limiter::new(limit)?.hit("alice").is_allowed());
+            /// }
             /// # Ok::<(), sluicegate::LimitError>(())
             /// ```
             pub const fn per_second(count: u64) -> Self {
@@ -42,40 +44,16 @@ macro_rules! rated {
             }
 
             /// A number per minute.
-            ///
-            /// ```
-            #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
-            ///
-            #[doc = concat!("let limiter = sluicegate::Limiter::new(", stringify!($limit), "::per_minute(10))?;")]
-            /// assert!(limiter.hit("alice").is_allowed());
-            /// # Ok::<(), sluicegate::LimitError>(())
-            /// ```
             pub const fn per_minute(count: u64) -> Self {
                 Self::per(count, crate::limit::rated::MINUTE)
             }
 
             /// A number per hour.
-            ///
-            /// ```
-            #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
-            ///
-            #[doc = concat!("let limiter = sluicegate::Limiter::new(", stringify!($limit), "::per_hour(10))?;")]
-            /// assert!(limiter.hit("alice").is_allowed());
-            /// # Ok::<(), sluicegate::LimitError>(())
-            /// ```
             pub const fn per_hour(count: u64) -> Self {
                 Self::per(count, crate::limit::rated::HOUR)
             }
 
             /// A number per day of 24 hours.
-            ///
-            /// ```
-            #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]
-            ///
-            #[doc = concat!("let limiter = sluicegate::Limiter::new(", stringify!($limit), "::per_day(10))?;")]
-            /// assert!(limiter.hit("alice").is_allowed());
-            /// # Ok::<(), sluicegate::LimitError>(())
-            /// ```
             pub const fn per_day(count: u64) -> Self {
                 Self::per(count, crate::limit::rated::DAY)
             }

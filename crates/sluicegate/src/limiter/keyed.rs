@@ -16,13 +16,22 @@ use crate::clock::span;
 /// Operations on one key: options first, then the operation. See [`Limiter::of`].
 ///
 /// ```
-/// use sluicegate::Limiter;
 /// use sluicegate::limit::TokenBucket;
+/// use sluicegate::{Limiter, Op};
 ///
 /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
 /// let upload = limiter.of("alice").cost(30);
-/// assert!(upload.hit().is_allowed());
-/// assert_eq!(upload.refund()?.remaining, Some(100));
+/// assert_eq!(upload.peek().remaining, Some(100));
+/// assert_eq!(upload.hit().remaining, Some(70));
+/// assert_eq!(limiter.of("alice").cost(20).refund()?.remaining, Some(90));
+/// assert_eq!(limiter.of("alice").reset()?.remaining, Some(100));
+/// assert!(!limiter.of("bob").cost(101).hit().is_allowed());
+/// assert!(limiter.of("bob").at(limiter.now()).hit().is_allowed());
+/// assert_eq!(limiter.of("carol").cost(150).take()?.0, 100, "as much as there is");
+/// assert_eq!(limiter.of("dave").cost(150).charge()?.remaining, Some(-50), "a debt");
+/// assert_eq!(limiter.of("erin").cost(20).add()?.remaining, Some(120), "a bonus");
+/// assert_eq!(limiter.of("frank").drain()?, 100);
+/// assert_eq!(limiter.of("grace").ask(Op::Drain)?.taken, Some(100));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -44,26 +53,11 @@ impl<'a> KeyedOps<'a> {
     }
 
     /// Cost of the operation [default: 1].
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").cost(30).hit().remaining, Some(70));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub const fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
     /// Time of the operation [default: the limiter's clock].
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// let now = limiter.now();
-    /// assert!(limiter.of("alice").at(now).hit().is_allowed());
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub const fn at(self, now: Timestamp) -> Self {
         Self { now: Some(now), ..self }
     }
@@ -120,13 +114,6 @@ impl KeyedOps<'_> {
     ///
     /// On a concurrency limit without an [`KeyedOps::id`] the slot is held until its lease ends;
     /// [`KeyedOps::permit`] releases it earlier.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert!(!limiter.of("alice").cost(101).hit().is_allowed());
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn hit(&self) -> Verdict {
         let now = self.when();
         match self.holder {
@@ -143,13 +130,6 @@ impl KeyedOps<'_> {
     }
 
     /// The verdict that a hit would get now; changes nothing.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").peek().remaining, Some(100));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn peek(&self) -> Verdict {
         match self.ask(Op::Peek { cost: self.cost }) {
@@ -161,13 +141,6 @@ impl KeyedOps<'_> {
 
     /// Charges as much as possible, up to the cost; returns the charged amount.
     ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").cost(150).take()?.0, 100);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// When a limit does not support the operation.
     pub fn take(&self) -> Result<(u64, Verdict), Refusal> {
@@ -178,13 +151,6 @@ impl KeyedOps<'_> {
     /// Consumes the cost, into debt if necessary. The wait in the verdict is the time until the
     /// debt is repaid.
     ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").cost(150).charge()?.remaining, Some(-50));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// When a limit does not support the operation.
     pub fn charge(&self) -> Result<Verdict, Refusal> {
@@ -192,14 +158,6 @@ impl KeyedOps<'_> {
     }
 
     /// Refunds the cost, at most until full.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// limiter.of("alice").cost(60).hit();
-    /// assert_eq!(limiter.of("alice").cost(20).refund()?.remaining, Some(60));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// When a limit does not support the operation.
@@ -209,13 +167,6 @@ impl KeyedOps<'_> {
 
     /// Adds the cost, even beyond the capacity: a bonus.
     ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").cost(20).add()?.remaining, Some(120));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// When a limit does not support the operation.
     pub fn add(&self) -> Result<Verdict, Refusal> {
@@ -223,13 +174,6 @@ impl KeyedOps<'_> {
     }
 
     /// Consumes the remaining quota and returns it.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").drain()?, 100);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// When a limit does not support the operation.
@@ -239,14 +183,6 @@ impl KeyedOps<'_> {
 
     /// Resets the limits to full.
     ///
-    /// ```
-    /// # use sluicegate::{Limiter, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// limiter.of("alice").cost(60).hit();
-    /// assert_eq!(limiter.of("alice").reset()?.remaining, Some(100));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// When a limit does not support the operation.
     pub fn reset(&self) -> Result<Verdict, Refusal> {
@@ -254,15 +190,6 @@ impl KeyedOps<'_> {
     }
 
     /// Applies any operation of the core and returns the complete answer.
-    ///
-    /// ```
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::{Limiter, Op};
-    ///
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(limiter.of("alice").ask(Op::Drain)?.taken, Some(100));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// When a limit does not support the operation, or the id is missing, unknown or in use.

@@ -44,11 +44,16 @@ use crate::plan::Rule;
 ///
 /// ```
 /// use sluicegate::Limiter;
-/// use sluicegate::limit::TokenBucket;
+/// use sluicegate::limit::FixedWindow;
 ///
-/// let limiter = Limiter::new(TokenBucket::per_second(10).burst(50))?;
-/// let verdict = limiter.hit("user:42");
+/// let limiter = Limiter::new(FixedWindow::per_day(2).named("daily"))?;
+/// let verdict = limiter.hit("alice");
 /// assert!(verdict.is_allowed());
+/// assert_eq!(limiter.decided_by(&verdict).unwrap().name, "daily");
+/// assert_eq!(limiter.policies()[verdict.decided_by.unwrap()].name, "daily");
+/// assert_eq!(limiter.hit_at("alice", limiter.now()).remaining, Some(0));
+/// assert!(!limiter.hit("alice").is_allowed());
+/// assert!(limiter.of("bob").cost(2).hit().is_allowed());
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -119,33 +124,12 @@ impl Limiter {
     }
 
     /// Charges 1 to `key` if the limits admit it.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
-    /// let allowed: Vec<bool> = (0..3).map(|_| limiter.hit("alice").is_allowed()).collect();
-    /// assert_eq!(allowed, [true, true, false]);
-    /// assert!(limiter.hit("bob").is_allowed());
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[inline]
     pub fn hit(&self, key: impl AsRef<[u8]>) -> Verdict {
         self.hit_at(key, self.inner.now())
     }
 
     /// The same at a time that the caller has already read.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
-    /// let now = limiter.now();
-    /// assert_eq!(limiter.hit_at("alice", now).remaining, Some(1));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[inline]
     pub fn hit_at(&self, key: impl AsRef<[u8]>, now: Timestamp) -> Verdict {
         let key = key.as_ref();
@@ -156,30 +140,11 @@ impl Limiter {
     }
 
     /// Starts any other operation on `key`: see [`KeyedOps`].
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    ///
-    /// let limiter = Limiter::new(TokenBucket::per_minute(10))?;
-    /// assert!(limiter.of("alice").cost(7).hit().is_allowed());
-    /// assert_eq!(limiter.of("alice").peek().remaining, Some(3));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> KeyedOps<'a> {
         KeyedOps::new(self, key.as_ref())
     }
 
     /// The time of this limiter's clock.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::new(FixedWindow::per_hour(2))?;
-    /// assert!(limiter.now() > sluicegate::Timestamp::EPOCH);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -187,15 +152,6 @@ impl Limiter {
     }
 
     /// Its name; empty if it has none.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::builder().name("logins").limit(FixedWindow::per_hour(2)).build()?;
-    /// assert_eq!(limiter.name(), "logins");
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -203,32 +159,12 @@ impl Limiter {
 
     /// The public description of its limits, in order: a verdict's `decided_by` is an index into
     /// it.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::new(FixedWindow::per_hour(2).named("hourly"))?;
-    /// let decided_by = limiter.hit("alice").decided_by.unwrap();
-    /// assert_eq!(limiter.policies()[decided_by].name, "hourly");
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn policies(&self) -> Arc<[Policy]> {
         self.inner.rule.read().policies.clone()
     }
 
     /// The public description of the limit that decided.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::FixedWindow;
-    ///
-    /// let limiter = Limiter::new(FixedWindow::per_hour(2).named("hourly"))?;
-    /// let verdict = limiter.hit("alice");
-    /// assert_eq!(limiter.decided_by(&verdict).unwrap().name, "hourly");
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn decided_by(&self, verdict: &Verdict) -> Option<Policy> {
         self.policies().get(verdict.decided_by?).cloned()

@@ -13,7 +13,7 @@ use crate::memory::{Answered, Target, apply_together};
 ///
 /// ```
 /// use sluicegate::limit::{FixedWindow, TokenBucket};
-/// use sluicegate::{Limiter, Together};
+/// use sluicegate::{Limiter, Op, Together};
 ///
 /// let per_user = Limiter::new(FixedWindow::per_day(3))?;
 /// let per_address = Limiter::new(TokenBucket::per_second(10))?;
@@ -23,8 +23,13 @@ use crate::memory::{Answered, Target, apply_together};
 ///     .and(&per_user, "alice")
 ///     .and(&per_address, "192.0.2.7")
 ///     .and(&everybody, "");
-/// assert_eq!(request.hit().remaining, Some(2), "the least of all");
-/// # Ok::<(), sluicegate::LimitError>(())
+/// assert_eq!(request.policies().len(), 3);
+/// assert_eq!(request.peek().remaining, Some(3), "the least of all");
+/// assert_eq!(request.hit().remaining, Some(2));
+/// assert!(request.clone().cost(2).at(per_user.now()).hit().is_allowed());
+/// request.ask(Op::Charge { cost: 4 })?;
+/// assert_eq!(per_user.of("alice").peek().remaining, Some(-4), "a debt");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 #[must_use = "nothing is asked yet"]
@@ -50,27 +55,11 @@ impl<'a> Together<'a> {
     }
 
     /// The cost; 1 by default.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// let verdict = Together::new().and(&limiter, "alice").cost(30).hit();
-    /// assert_eq!(verdict.remaining, Some(70));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn cost(self, cost: u64) -> Self {
         Self { cost: Some(cost), ..self }
     }
 
     /// The time; that of the first limiter's clock by default.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// let now = limiter.now();
-    /// assert!(Together::new().and(&limiter, "alice").at(now).hit().is_allowed());
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn at(self, now: Timestamp) -> Self {
         Self { now: Some(now), ..self }
     }
@@ -93,30 +82,12 @@ impl<'a> Together<'a> {
     }
 
     /// The verdict that a hit would get now; changes nothing.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(Together::new().and(&limiter, "alice").peek().remaining, Some(100));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn peek(&self) -> Verdict {
         self.infallible(Op::Peek { cost: self.weight() })
     }
 
     /// Applies any operation of the core to all of them.
-    ///
-    /// ```
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::{Limiter, Op, Together};
-    ///
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// let request = Together::new().and(&limiter, "alice").and(&limiter, "bob");
-    /// request.ask(Op::Charge { cost: 40 })?;
-    /// assert_eq!(limiter.of("bob").peek().remaining, Some(60));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     ///
     /// # Errors
     /// When a limit does not support the operation, or the id is missing, unknown or in use.
@@ -137,13 +108,6 @@ impl<'a> Together<'a> {
     }
 
     /// The public description of all limits; a verdict's `decided_by` is an index into it.
-    ///
-    /// ```
-    /// # use sluicegate::{Limiter, Together, limit::TokenBucket};
-    /// let limiter = Limiter::new(TokenBucket::per_minute(100))?;
-    /// assert_eq!(Together::new().and(&limiter, "a").and(&limiter, "b").policies().len(), 2);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     #[must_use]
     pub fn policies(&self) -> Vec<Policy> {
         self.members.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()

@@ -68,6 +68,8 @@ impl Tally {
     /// use sluicegate_core::algorithm::tally::Tally;
     /// use sluicegate_core::time::Span;
     ///
+    /// let tally = Tally::new(10, Span::from_secs(60)).unwrap();
+    /// assert_eq!((tally.limit(), tally.period()), (10, Span::from_secs(60)));
     /// assert!(Tally::new(0, Span::from_secs(1)).is_ok());
     /// assert!(Tally::new(u64::MAX, Span::from_secs(1)).is_err());
     /// assert!(Tally::new(1, Span::ZERO).is_err());
@@ -85,13 +87,6 @@ impl Tally {
     }
 
     /// The limit per window.
-    ///
-    /// ```
-    /// use sluicegate_core::algorithm::tally::Tally;
-    /// use sluicegate_core::time::Span;
-    ///
-    /// assert_eq!(Tally::new(10, Span::from_secs(60)).unwrap().limit(), 10);
-    /// ```
     #[inline]
     #[must_use]
     pub const fn limit(&self) -> u64 {
@@ -99,13 +94,6 @@ impl Tally {
     }
 
     /// The length of a window.
-    ///
-    /// ```
-    /// use sluicegate_core::algorithm::tally::Tally;
-    /// use sluicegate_core::time::Span;
-    ///
-    /// assert_eq!(Tally::new(10, Span::from_secs(60)).unwrap().period(), Span::from_secs(60));
-    /// ```
     #[inline]
     #[must_use]
     pub const fn period(&self) -> Span {
