@@ -8,64 +8,86 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluicegate::Span;
 use sluicegate::striped::Striped;
 
-/// A gRPC method, HTTP route or RESP command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
-    /// `ShouldRateLimit` over gRPC.
-    ShouldRateLimit,
-    /// `/json`.
-    Json,
-    /// `/v1/check`.
-    Check,
-    /// `/v1/peek`.
-    Peek,
-    /// `/v1/refund`.
-    Refund,
-    /// `/v1/reserve`.
-    Reserve,
-    /// `/v1/commit`.
-    Commit,
-    /// `/v1/cancel`.
-    Cancel,
-    /// `/v1/wait`.
-    Wait,
-    /// `/v1/explain`.
-    Explain,
-    /// `/v1/keys/…`.
-    Keys,
-    /// `/v1/forward-auth`.
-    ForwardAuth,
-    /// `CL.THROTTLE`.
-    Throttle,
-    /// `SG.CHECK`.
-    RespCheck,
-    /// `SG.PEEK`.
-    RespPeek,
-    /// `SG.REFUND`.
-    RespRefund,
-    /// `SG.RESERVE`.
-    RespReserve,
-    /// `SG.COMMIT`.
-    RespCommit,
-    /// `SG.CANCEL`.
-    RespCancel,
-    /// `SG.WAIT`.
-    RespWait,
+/// An enum whose variants have label values in metrics.
+macro_rules! named {
+    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $($(#[$of])* $variant,)* }
+
+        impl $name {
+            /// All variants, in order.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
+
+            /// Label value in metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
 }
 
-/// Reason that a call failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The request is malformed.
-    Invalid,
-    /// The request cannot be decided, such as one without a domain.
-    Service,
-    /// Too many calls were in flight.
-    Overload,
-    /// The request took too long to arrive.
-    Late,
-    /// The store failed.
-    Store,
+named! {
+    /// A gRPC method, HTTP route or RESP command.
+    pub enum Endpoint {
+        /// `ShouldRateLimit` over gRPC.
+        ShouldRateLimit = "ShouldRateLimit",
+        /// `/json`.
+        Json = "json",
+        /// `/v1/check`.
+        Check = "check",
+        /// `/v1/peek`.
+        Peek = "peek",
+        /// `/v1/refund`.
+        Refund = "refund",
+        /// `/v1/reserve`.
+        Reserve = "reserve",
+        /// `/v1/commit`.
+        Commit = "commit",
+        /// `/v1/cancel`.
+        Cancel = "cancel",
+        /// `/v1/wait`.
+        Wait = "wait",
+        /// `/v1/explain`.
+        Explain = "explain",
+        /// `/v1/keys/…`.
+        Keys = "keys",
+        /// `/v1/forward-auth`.
+        ForwardAuth = "forward_auth",
+        /// `CL.THROTTLE`.
+        Throttle = "cl.throttle",
+        /// `SG.CHECK`.
+        RespCheck = "sg.check",
+        /// `SG.PEEK`.
+        RespPeek = "sg.peek",
+        /// `SG.REFUND`.
+        RespRefund = "sg.refund",
+        /// `SG.RESERVE`.
+        RespReserve = "sg.reserve",
+        /// `SG.COMMIT`.
+        RespCommit = "sg.commit",
+        /// `SG.CANCEL`.
+        RespCancel = "sg.cancel",
+        /// `SG.WAIT`.
+        RespWait = "sg.wait",
+    }
+}
+
+named! {
+    /// Reason that a call failed.
+    pub enum Fault {
+        /// The request is malformed.
+        Invalid = "invalid",
+        /// The request cannot be decided, such as one without a domain.
+        Service = "service_error",
+        /// Too many calls were in flight.
+        Overload = "overload",
+        /// The request took too long to arrive.
+        Late = "late",
+        /// The store failed; the name is that of envoyproxy/ratelimit.
+        Store = "redis_error",
+    }
 }
 
 /// Other counted events.
@@ -240,78 +262,6 @@ mod index {
 
     pub(super) const fn event(event: Event) -> usize {
         Endpoint::ALL.len() * PER_ENDPOINT + event as usize
-    }
-}
-
-impl Endpoint {
-    /// All variants, in order.
-    pub const ALL: [Self; 20] = [
-        Self::ShouldRateLimit,
-        Self::Json,
-        Self::Check,
-        Self::Peek,
-        Self::Refund,
-        Self::Reserve,
-        Self::Commit,
-        Self::Cancel,
-        Self::Wait,
-        Self::Explain,
-        Self::Keys,
-        Self::ForwardAuth,
-        Self::Throttle,
-        Self::RespCheck,
-        Self::RespPeek,
-        Self::RespRefund,
-        Self::RespReserve,
-        Self::RespCommit,
-        Self::RespCancel,
-        Self::RespWait,
-    ];
-
-    /// Label value in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ShouldRateLimit => "ShouldRateLimit",
-            Self::Json => "json",
-            Self::Check => "check",
-            Self::Peek => "peek",
-            Self::Refund => "refund",
-            Self::Reserve => "reserve",
-            Self::Commit => "commit",
-            Self::Cancel => "cancel",
-            Self::Wait => "wait",
-            Self::Explain => "explain",
-            Self::Keys => "keys",
-            Self::ForwardAuth => "forward_auth",
-            Self::Throttle => "cl.throttle",
-            Self::RespCheck => "sg.check",
-            Self::RespPeek => "sg.peek",
-            Self::RespRefund => "sg.refund",
-            Self::RespReserve => "sg.reserve",
-            Self::RespCommit => "sg.commit",
-            Self::RespCancel => "sg.cancel",
-            Self::RespWait => "sg.wait",
-        }
-    }
-}
-
-impl Fault {
-    /// All variants, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Invalid, Self::Service, Self::Overload, Self::Late, Self::Store];
-
-    /// Label value in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Service => "service_error",
-            Self::Overload => "overload",
-            Self::Late => "late",
-            // The name of envoyproxy/ratelimit.
-            Self::Store => "redis_error",
-        }
     }
 }
 

@@ -63,43 +63,39 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
+    /// A request that may succeed in a second.
+    fn unavailable(code: &'static str, fault: Fault, message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        Self { fault, header: Some((RETRY_AFTER, "1")), ..error }
+    }
+
     /// Rules were never loaded.
     pub(super) fn no_rules() -> Self {
         let message = "no rules are loaded; the log names the errors to correct";
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", message);
-        let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Service, header, ..error }
+        Self::unavailable("no_rules", Fault::Service, message)
     }
 
     /// Too many requests in flight.
     pub(super) fn overload() -> Self {
         let message = "too many requests at once; retry in a second";
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message);
-        let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Overload, header, ..error }
+        Self::unavailable("overloaded", Fault::Overload, message)
     }
 
     /// Too many reservations or waiting requests.
     pub(super) fn too_many(message: impl Into<String>) -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many", message);
-        let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Overload, header, ..error }
+        Self::unavailable("too_many", Fault::Overload, message)
     }
 
     /// The service is shutting down.
     pub(super) fn draining() -> Self {
         let message = "the service is shutting down; retry, and another node will answer";
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
-        let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Service, header, ..error }
+        Self::unavailable("shutting_down", Fault::Service, message)
     }
 
     /// The store did not answer.
     pub(super) fn store(error: impl std::fmt::Display) -> Self {
         let message = format!("{error}; retry in a second");
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message);
-        let header = Some((RETRY_AFTER, "1"));
-        Self { fault: Fault::Store, header, ..error }
+        Self::unavailable("store_unavailable", Fault::Store, message)
     }
 
     /// Adds context.

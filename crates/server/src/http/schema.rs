@@ -1,4 +1,5 @@
-//! JSON schema of requests and responses, for the OpenAPI document and for clients in Rust.
+//! JSON schema of requests and responses, for the OpenAPI document and for clients in Rust, which
+//! write requests and read responses.
 //!
 //! The service itself parses and writes JSON without these types; tests compare both.
 //!
@@ -103,7 +104,7 @@ pub enum Unit {
 }
 
 /// Result of one check or several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = Answered)]
 pub enum CheckResponse {
@@ -114,7 +115,7 @@ pub enum CheckResponse {
 }
 
 /// Results of several checks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Answers)]
 pub struct CheckResults {
@@ -123,12 +124,11 @@ pub struct CheckResults {
 }
 
 /// Result of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Answer)]
 pub struct CheckResult {
     /// Reason of a denial, if it is one of several checks.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
     /// Whether it is admitted.
     pub allowed: bool,
@@ -137,7 +137,7 @@ pub struct CheckResult {
 }
 
 /// Result of a denied check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Denied)]
 pub struct DeniedResponse {
@@ -150,80 +150,62 @@ pub struct DeniedResponse {
 }
 
 /// Status of a descriptor. Fields without a value are omitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Status)]
 pub struct CheckStatus {
     /// Whether its limits admit it.
     pub allowed: bool,
     /// Whether an entry is on a list of the domain: `allow` or `deny`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub listed: Option<String>,
     /// The rule that applies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Whether another rule of the request replaces that one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
     /// The limit that decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Its quota.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
     /// Remaining quota; negative in debt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<i64>,
     /// Milliseconds until all limits are full.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_after_ms: Option<u64>,
     /// Milliseconds to wait before a retry; only if denied, and if waiting helps.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Largest cost that could pass, of a request that can never pass.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
     /// Milliseconds to delay a shaped request.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Admitted above a soft limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub soft: Option<bool>,
     /// Admitted above the plain limit of an elastic one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub elastic: Option<bool>,
     /// Outcome of shadow limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
     /// Consistency level, if the shared store did not decide: `leased` (from quota that this node
     /// has acquired in advance) or `eventual` (from counts that nodes synchronize afterwards).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// Hits by which the limit may be exceeded at that level: those of other nodes that are not
     /// synchronized yet. 0 for `leased`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<u64>,
 }
 
 /// Outcome of shadow limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shadow {
     /// Whether it would be admitted.
     pub allowed: bool,
     /// Milliseconds until it would be admitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Largest cost that could pass.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
     /// Milliseconds by which it would be delayed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
 /// Explanation of one check or several.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = Explained)]
 pub enum ExplainResponse {
@@ -234,7 +216,7 @@ pub enum ExplainResponse {
 }
 
 /// Explanations of several checks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ManyReasons)]
 pub struct Explanations {
@@ -243,7 +225,7 @@ pub struct Explanations {
 }
 
 /// Outcome that a check would have, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Reasons)]
 pub struct Explanation {
@@ -266,7 +248,7 @@ pub struct Explanation {
 }
 
 /// State of the limits of one check or several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = Inspected)]
 pub enum InspectResponse {
@@ -277,7 +259,7 @@ pub enum InspectResponse {
 }
 
 /// State of the limits of several checks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ManyKeys)]
 pub struct InspectResults {
@@ -286,7 +268,7 @@ pub struct InspectResults {
 }
 
 /// State of the limits of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Keys)]
 pub struct KeyStates {
@@ -295,22 +277,20 @@ pub struct KeyStates {
 }
 
 /// State of the limits of a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Key)]
 pub struct KeyState {
     /// All limits, in the order of the rule.
     pub limits: Vec<LimitState>,
     /// The rule that applies.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Whether another rule of the request replaces that one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<bool>,
 }
 
 /// State of a limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitState {
     /// Whether it would admit a cost of 1.
@@ -320,26 +300,21 @@ pub struct LimitState {
     /// Its algorithm.
     pub algorithm: String,
     /// Its quota.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
     /// Milliseconds in which the quota refills.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<u64>,
     /// Remaining quota; negative in debt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<i64>,
     /// Milliseconds until it is full.
     pub reset_after_ms: u64,
     /// Milliseconds until a cost of 1 would be admitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// `false` for a shadow limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub enforced: Option<bool>,
 }
 
 /// Error response; an RFC 9457 problem if so configured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Refused)]
 pub struct ErrorResponse {
@@ -348,7 +323,7 @@ pub struct ErrorResponse {
 }
 
 /// An error or a denial.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Error {
     /// For programs: `rate_limited`, `invalid_request`, `body_too_large`, `body_late`, `no_rules`,
@@ -361,29 +336,22 @@ pub struct Error {
 }
 
 /// Details of an error.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
     /// Of a denial: when to retry, in UNIX milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<u64>,
     /// Of a denial: the limit that decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Of a denial: milliseconds to wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Of a request that can never pass: the largest cost that could.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u64>,
     /// Of a malformed body: the line, from 1 on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// Of a malformed body: the column, from 1 on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u64>,
     /// Of a malformed body: the field, such as `descriptors[0].hits`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
 
@@ -405,7 +373,7 @@ pub struct ReserveRequest {
 }
 
 /// An admitted reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Reserved)]
 pub struct ReserveResponse {
@@ -440,7 +408,7 @@ pub struct CancelRequest {
 }
 
 /// A settled reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Settled)]
 pub struct SettleResponse {
@@ -468,7 +436,7 @@ pub struct WaitRequest {
 }
 
 /// An admitted request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Waited)]
 pub struct WaitResponse {
@@ -479,7 +447,6 @@ pub struct WaitResponse {
     /// Milliseconds that it waited.
     pub waited_ms: u64,
     /// Name of the concurrency slot that was acquired, to release it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
 }
 

@@ -74,6 +74,17 @@ impl Family<'_> {
         self.sample("", &labels.0, value);
     }
 
+    /// A sample for each value of one label.
+    pub(super) fn each<'v>(
+        &mut self,
+        label: &str,
+        values: impl IntoIterator<Item = (&'v str, impl Display)>,
+    ) {
+        for (value, number) in values {
+            self.labeled(&Labels::new(label, value), number);
+        }
+    }
+
     /// A histogram. Its count is the sum of the buckets, so that both agree while calls come in.
     pub(super) fn histogram(&mut self, labels: &Labels, times: &ResponseTimes) {
         let mut sum = 0;

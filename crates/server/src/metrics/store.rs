@@ -1,9 +1,9 @@
 //! Metrics of the redis store: decisions, calls and servers.
 
 use sluicegate::Engine;
-use sluicegate_redis::{BreakerState, RedisBackend};
+use sluicegate_redis::{BreakerState, RedisBackend, ServerStats};
 
-use super::page::{Labels, Page};
+use super::page::Page;
 
 pub(super) fn put(page: &mut Page, redis: &Engine<RedisBackend>) {
     put_decisions(page, redis);
@@ -22,10 +22,7 @@ fn put_decisions(page: &mut Page, redis: &Engine<RedisBackend>) {
         "Operations decided optimistically: read, computed here, written by compare-and-swap.";
     page.counter("sluicegate_redis_long_way_total", help).value(stats.optimistic);
     let help = "Requests decided without the store, by the failure policy of their rules.";
-    let mut family = page.counter("sluicegate_redis_fallbacks_total", help);
-    for (policy, count) in stats.fallbacks() {
-        family.labeled(&Labels::new("policy", policy), count);
-    }
+    page.counter("sluicegate_redis_fallbacks_total", help).each("policy", stats.fallbacks());
     let help = "Hits admitted without the store, to be replayed after the outage.";
     page.counter("sluicegate_redis_owed_hits_total", help).value(stats.journaled);
     let help = "Hits admitted without the store that are not replayed: too many counters.";
@@ -58,25 +55,21 @@ fn put_link(page: &mut Page, redis: &Engine<RedisBackend>) {
     let help = "Replies that arrived after the deadline of their call.";
     page.counter("sluicegate_redis_late_replies_total", help).value(stats.late_replies);
     let help = "Failed calls, by reason.";
-    let mut family = page.counter("sluicegate_redis_call_failures_total", help);
-    for (reason, count) in [
+    let counts = [
         ("timed_out", stats.timed_out),
         ("busy", stats.busy),
         ("down", stats.down),
         ("broken", stats.broken),
         ("refused", stats.refused),
-    ] {
-        family.labeled(&Labels::new("reason", reason), count);
-    }
+    ];
+    page.counter("sluicegate_redis_call_failures_total", help).each("reason", counts);
     let help = "Calls redirected by a Cluster, by kind.";
-    let mut family = page.counter("sluicegate_redis_redirected_total", help);
-    for (how, count) in [
+    let counts = [
         ("moved", stats.moved_redirects),
         ("ask", stats.ask_redirects),
         ("tryagain", stats.tried_again),
-    ] {
-        family.labeled(&Labels::new("how", how), count);
-    }
+    ];
+    page.counter("sluicegate_redis_redirected_total", help).each("how", counts);
     let help = "Reconnects.";
     page.counter("sluicegate_redis_reconnects_total", help).value(stats.reconnects);
     let help = "Times that the store may have lost data: a new primary, or a restart.";
@@ -88,28 +81,22 @@ fn put_link(page: &mut Page, redis: &Engine<RedisBackend>) {
 /// State of each server.
 fn put_servers(page: &mut Page, redis: &Engine<RedisBackend>) {
     let servers = redis.backend().store().link().stats().servers;
-    let labels: Vec<Labels> =
-        servers.iter().map(|server| Labels::new("server", &server.address)).collect();
-    let help = "State of the circuit breaker: 0 closed, 1 half open, 2 open.";
-    let mut family = page.gauge("sluicegate_redis_breaker", help);
-    for (server, labels) in servers.iter().zip(&labels) {
-        let state = match server.breaker {
-            BreakerState::Closed => 0,
-            BreakerState::HalfOpen => 1,
-            _ => 2,
-        };
-        family.labeled(labels, state);
-    }
-    let mut family = page.gauge("sluicegate_redis_connections", "Open connections.");
-    for (server, labels) in servers.iter().zip(&labels) {
-        family.labeled(labels, server.connections);
-    }
-    let mut family = page.gauge("sluicegate_redis_in_flight", "Calls in flight.");
-    for (server, labels) in servers.iter().zip(&labels) {
-        family.labeled(labels, server.in_flight);
-    }
-    let mut family = page.gauge("sluicegate_redis_waiting", "Calls waiting for a connection.");
-    for (server, labels) in servers.iter().zip(&labels) {
-        family.labeled(labels, server.waiting);
+    let families: [(_, _, fn(&ServerStats) -> usize); 4] = [
+        (
+            "sluicegate_redis_breaker",
+            "State of the circuit breaker: 0 closed, 1 half open, 2 open.",
+            |server| match server.breaker {
+                BreakerState::Closed => 0,
+                BreakerState::HalfOpen => 1,
+                _ => 2,
+            },
+        ),
+        ("sluicegate_redis_connections", "Open connections.", |server| server.connections),
+        ("sluicegate_redis_in_flight", "Calls in flight.", |server| server.in_flight),
+        ("sluicegate_redis_waiting", "Calls waiting for a connection.", |server| server.waiting),
+    ];
+    for (name, help, number) in families {
+        let numbers = servers.iter().map(|server| (&*server.address, number(server)));
+        page.gauge(name, help).each("server", numbers);
     }
 }

@@ -2,8 +2,7 @@
 
 use super::check::RuleCommand;
 use super::frame::Args;
-use super::reply::ReplyWriter;
-use super::reply::{RespError, shown};
+use super::reply::{ReplyWriter, RespError, shown};
 use crate::telemetry::Endpoint;
 
 /// A command.
@@ -21,13 +20,8 @@ pub(super) enum CommandName {
     Quit,
     Reset,
     Select,
-    Check,
-    Peek,
-    Refund,
-    Reserve,
-    Commit,
-    Cancel,
     Wait,
+    Rule(RuleCommand),
 }
 
 /// Description of a command.
@@ -38,8 +32,6 @@ pub(super) struct Command {
     /// Number of arguments including the name; negative for a minimum.
     arity: i8,
     flags: &'static [&'static str],
-    /// Whether its first argument is a key.
-    has_key: bool,
     group: &'static str,
     /// Syntax of its arguments.
     syntax: &'static str,
@@ -52,196 +44,44 @@ const DECIDE: &[&str] = &["write", "fast"];
 
 /// In the order of their names.
 pub(super) const ALL: &[Command] = &[
-    Command {
-        name: CommandName::Auth,
-        text: "AUTH",
-        arity: -2,
-        flags: HANDSHAKE,
-        has_key: false,
-        group: "connection",
-        syntax: "[username] password",
-        summary: "Authenticates with the password of the service.",
-    },
-    Command {
-        name: CommandName::Throttle,
-        text: "CL.THROTTLE",
-        arity: -5,
-        flags: DECIDE,
-        has_key: true,
-        group: "limits",
-        syntax: "key max_burst count period [quantity]",
-        summary: "Charges a token bucket whose limit is in the command.",
-    },
-    Command {
-        name: CommandName::Client,
-        text: "CLIENT",
-        arity: -2,
-        flags: READ,
-        has_key: false,
-        group: "connection",
-        syntax: "GETNAME | ID | INFO | NO-EVICT on-off | NO-TOUCH on-off | SETINFO attribute value | SETNAME name",
-        summary: "Name and attributes of the client.",
-    },
-    Command {
-        name: CommandName::Command,
-        text: "COMMAND",
-        arity: -1,
-        flags: READ,
-        has_key: false,
-        group: "server",
-        syntax: "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]",
-        summary: "Describes the commands.",
-    },
-    Command {
-        name: CommandName::Config,
-        text: "CONFIG",
-        arity: -2,
-        flags: READ,
-        has_key: false,
-        group: "server",
-        syntax: "GET parameter [parameter ...]",
-        summary: "Parameters that redis-benchmark reads.",
-    },
-    Command {
-        name: CommandName::Echo,
-        text: "ECHO",
-        arity: 2,
-        flags: READ,
-        has_key: false,
-        group: "connection",
-        syntax: "message",
-        summary: "Returns the message.",
-    },
-    Command {
-        name: CommandName::Hello,
-        text: "HELLO",
-        arity: -1,
-        flags: HANDSHAKE,
-        has_key: false,
-        group: "connection",
-        syntax: "[protover [AUTH username password] [SETNAME name]]",
-        summary: "Selects the protocol version.",
-    },
-    Command {
-        name: CommandName::Info,
-        text: "INFO",
-        arity: -1,
-        flags: READ,
-        has_key: false,
-        group: "server",
-        syntax: "[section ...]",
-        summary: "Describes the service.",
-    },
-    Command {
-        name: CommandName::Ping,
-        text: "PING",
-        arity: -1,
-        flags: READ,
-        has_key: false,
-        group: "connection",
-        syntax: "[message]",
-        summary: "Returns PONG, or the message.",
-    },
-    Command {
-        name: CommandName::Quit,
-        text: "QUIT",
-        arity: -1,
-        flags: HANDSHAKE,
-        has_key: false,
-        group: "connection",
-        syntax: "",
-        summary: "Closes the connection.",
-    },
-    Command {
-        name: CommandName::Reset,
-        text: "RESET",
-        arity: 1,
-        flags: HANDSHAKE,
-        has_key: false,
-        group: "connection",
-        syntax: "",
-        summary: "Resets the connection.",
-    },
-    Command {
-        name: CommandName::Select,
-        text: "SELECT",
-        arity: 2,
-        flags: READ,
-        has_key: false,
-        group: "connection",
-        syntax: "0",
-        summary: "Selects the only database.",
-    },
-    Command {
-        name: CommandName::Cancel,
-        text: "SG.CANCEL",
-        arity: -2,
-        flags: DECIDE,
-        has_key: false,
-        group: "limits",
-        syntax: "token [ID id]",
-        summary: "Cancels a reservation, or releases a slot.",
-    },
-    Command {
-        name: CommandName::Check,
-        text: "SG.CHECK",
-        arity: -3,
-        flags: DECIDE,
-        has_key: false,
-        group: "limits",
-        syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]",
-        summary: "Decides a request by the rules, and charges it if admitted.",
-    },
-    Command {
-        name: CommandName::Commit,
-        text: "SG.COMMIT",
-        arity: -3,
-        flags: DECIDE,
-        has_key: false,
-        group: "limits",
-        syntax: "token used [ID id]",
-        summary: "Settles a reservation with what was used.",
-    },
-    Command {
-        name: CommandName::Peek,
-        text: "SG.PEEK",
-        arity: -3,
-        flags: &["readonly", "fast"],
-        has_key: false,
-        group: "limits",
-        syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost]",
-        summary: "Decides a request by the rules without charging it.",
-    },
-    Command {
-        name: CommandName::Refund,
-        text: "SG.REFUND",
-        arity: -3,
-        flags: DECIDE,
-        has_key: false,
-        group: "limits",
-        syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]",
-        summary: "Refunds a charged request.",
-    },
-    Command {
-        name: CommandName::Reserve,
-        text: "SG.RESERVE",
-        arity: -3,
-        flags: DECIDE,
-        has_key: false,
-        group: "limits",
-        syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [TTL milliseconds] [ID id]",
-        summary: "Charges an estimate, to be settled later.",
-    },
-    Command {
-        name: CommandName::Wait,
-        text: "SG.WAIT",
-        arity: -3,
-        flags: &["write", "blocking"],
-        has_key: false,
-        group: "limits",
-        syntax: "domain key=value [key=value ...] [| key=value ...] [COST cost] [TIMEOUT milliseconds] [ID id]",
-        summary: "Waits until a request is admitted.",
-    },
+    Command::new(CommandName::Auth, "AUTH", -2, HANDSHAKE, "connection")
+        .with_docs("[username] password", "Authenticates with the password of the service."),
+    Command::new(CommandName::Throttle, "CL.THROTTLE", -5, DECIDE, "limits")
+        .with_docs("key max_burst count period [quantity]", "Charges a token bucket whose limit is in the command."),
+    Command::new(CommandName::Client, "CLIENT", -2, READ, "connection")
+        .with_docs("GETNAME | ID | INFO | NO-EVICT on-off | NO-TOUCH on-off | SETINFO attribute value | SETNAME name", "Name and attributes of the client."),
+    Command::new(CommandName::Command, "COMMAND", -1, READ, "server")
+        .with_docs("[COUNT | DOCS [name ...] | INFO [name ...] | LIST]", "Describes the commands."),
+    Command::new(CommandName::Config, "CONFIG", -2, READ, "server")
+        .with_docs("GET parameter [parameter ...]", "Parameters that redis-benchmark reads."),
+    Command::new(CommandName::Echo, "ECHO", 2, READ, "connection")
+        .with_docs("message", "Returns the message."),
+    Command::new(CommandName::Hello, "HELLO", -1, HANDSHAKE, "connection")
+        .with_docs("[protover [AUTH username password] [SETNAME name]]", "Selects the protocol version."),
+    Command::new(CommandName::Info, "INFO", -1, READ, "server")
+        .with_docs("[section ...]", "Describes the service."),
+    Command::new(CommandName::Ping, "PING", -1, READ, "connection")
+        .with_docs("[message]", "Returns PONG, or the message."),
+    Command::new(CommandName::Quit, "QUIT", -1, HANDSHAKE, "connection")
+        .with_docs("", "Closes the connection."),
+    Command::new(CommandName::Reset, "RESET", 1, HANDSHAKE, "connection")
+        .with_docs("", "Resets the connection."),
+    Command::new(CommandName::Select, "SELECT", 2, READ, "connection")
+        .with_docs("0", "Selects the only database."),
+    Command::new(CommandName::Rule(RuleCommand::Cancel), "SG.CANCEL", -2, DECIDE, "limits")
+        .with_docs("token [ID id]", "Cancels a reservation, or releases a slot."),
+    Command::new(CommandName::Rule(RuleCommand::Check), "SG.CHECK", -3, DECIDE, "limits")
+        .with_docs("domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]", "Decides a request by the rules, and charges it if admitted."),
+    Command::new(CommandName::Rule(RuleCommand::Commit), "SG.COMMIT", -3, DECIDE, "limits")
+        .with_docs("token used [ID id]", "Settles a reservation with what was used."),
+    Command::new(CommandName::Rule(RuleCommand::Peek), "SG.PEEK", -3, &["readonly", "fast"], "limits")
+        .with_docs("domain key=value [key=value ...] [| key=value ...] [COST cost]", "Decides a request by the rules without charging it."),
+    Command::new(CommandName::Rule(RuleCommand::Refund), "SG.REFUND", -3, DECIDE, "limits")
+        .with_docs("domain key=value [key=value ...] [| key=value ...] [COST cost] [ID id]", "Refunds a charged request."),
+    Command::new(CommandName::Rule(RuleCommand::Reserve), "SG.RESERVE", -3, DECIDE, "limits")
+        .with_docs("domain key=value [key=value ...] [| key=value ...] [COST cost] [TTL milliseconds] [ID id]", "Charges an estimate, to be settled later."),
+    Command::new(CommandName::Wait, "SG.WAIT", -3, &["write", "blocking"], "limits")
+        .with_docs("domain key=value [key=value ...] [| key=value ...] [COST cost] [TIMEOUT milliseconds] [ID id]", "Waits until a request is admitted."),
 ];
 
 /// Finds a command by name, ignoring case.
@@ -254,32 +94,28 @@ impl CommandName {
     pub(super) const fn endpoint(self) -> Option<Endpoint> {
         match self {
             Self::Throttle => Some(Endpoint::Throttle),
-            Self::Check => Some(Endpoint::RespCheck),
-            Self::Peek => Some(Endpoint::RespPeek),
-            Self::Refund => Some(Endpoint::RespRefund),
-            Self::Reserve => Some(Endpoint::RespReserve),
-            Self::Commit => Some(Endpoint::RespCommit),
-            Self::Cancel => Some(Endpoint::RespCancel),
+            Self::Rule(command) => Some(command.endpoint()),
             Self::Wait => Some(Endpoint::RespWait),
             _ => None,
         }
     }
-
-    /// The rule command, if it is one that does not wait for a turn.
-    pub(super) const fn rule_command(self) -> Option<RuleCommand> {
-        Some(match self {
-            Self::Check => RuleCommand::Check,
-            Self::Peek => RuleCommand::Peek,
-            Self::Refund => RuleCommand::Refund,
-            Self::Reserve => RuleCommand::Reserve,
-            Self::Commit => RuleCommand::Commit,
-            Self::Cancel => RuleCommand::Cancel,
-            _ => return None,
-        })
-    }
 }
 
 impl Command {
+    const fn new(
+        name: CommandName,
+        text: &'static str,
+        arity: i8,
+        flags: &'static [&'static str],
+        group: &'static str,
+    ) -> Self {
+        Self { name, text, arity, flags, group, syntax: "", summary: "" }
+    }
+
+    const fn with_docs(self, syntax: &'static str, summary: &'static str) -> Self {
+        Self { syntax, summary, ..self }
+    }
+
     /// Whether it takes so many arguments, including the name.
     pub(super) fn takes(&self, words: usize) -> bool {
         let min = usize::from(self.arity.unsigned_abs());
@@ -292,7 +128,8 @@ impl Command {
     }
 
     fn put_info(&self, out: &mut ReplyWriter<'_>) {
-        let key = i64::from(self.has_key);
+        // Only this one has a key: its first argument.
+        let key = i64::from(self.name == CommandName::Throttle);
         out.array(10);
         out.bulk(self.text.to_ascii_lowercase().as_bytes());
         out.int(self.arity.into());
@@ -325,20 +162,12 @@ pub(super) fn command(args: Args<'_>, out: &mut ReplyWriter<'_>) -> Result<(), R
     let names = args.skip(2);
     let is = |word: &str| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match args.get(1) {
-        None => {
-            out.array(ALL.len());
-            ALL.iter().for_each(|command| command.put_info(out));
-        }
         Some(_) if is("COUNT") => out.int(ALL.len() as i64),
         Some(_) if is("LIST") => {
             out.array(ALL.len());
             ALL.iter().for_each(|command| out.bulk(command.text.to_ascii_lowercase().as_bytes()));
         }
-        Some(_) if is("INFO") && names.is_empty() => {
-            out.array(ALL.len());
-            ALL.iter().for_each(|command| command.put_info(out));
-        }
-        Some(_) if is("INFO") => {
+        Some(_) if is("INFO") && !names.is_empty() => {
             out.array(names.len());
             names.iter().for_each(|name| match find(name) {
                 Some(command) => command.put_info(out),
@@ -354,8 +183,12 @@ pub(super) fn command(args: Args<'_>, out: &mut ReplyWriter<'_>) -> Result<(), R
             out.map(wanted().count());
             wanted().for_each(|command| command.put_docs(out));
         }
-        Some(subcommand) => {
+        Some(subcommand) if !is("INFO") => {
             return Err(unknown_subcommand("COMMAND", subcommand, "COUNT, DOCS, INFO or LIST"));
+        }
+        _ => {
+            out.array(ALL.len());
+            ALL.iter().for_each(|command| command.put_info(out));
         }
     }
     Ok(())

@@ -14,9 +14,7 @@ use super::RespServer;
 use super::check::{self, RuleCommand};
 use super::commands::{self, CommandName};
 use super::frame::{Args, CommandReader, OwnedArgs};
-use super::reply::Reply;
-use super::reply::ReplyWriter;
-use super::reply::RespError;
+use super::reply::{Reply, ReplyWriter, RespError};
 use super::session::{self, Session};
 use super::throttle::{self, Batch, TermsCache};
 use crate::telemetry::{Endpoint, Event};
@@ -232,34 +230,24 @@ impl Dispatcher {
             return Some(Next::Close);
         }
         let command = match commands::find(name) {
-            found if !self.session.is_allowed(found) => Err(RespError::no_auth()),
-            None => Err(commands::unknown_command(args)),
-            Some(command) => Ok(command),
-        };
-        let command = match command {
-            Ok(command) => command,
-            Err(error) => {
-                replies.error(error);
+            found if !self.session.is_allowed(found) => {
+                replies.error(RespError::no_auth());
                 return None;
             }
+            None => {
+                replies.error(commands::unknown_command(args));
+                return None;
+            }
+            Some(command) => command,
         };
         let (server, session) = (&*self.server, &mut self.session);
-        if let Some(rule_command) = command.name.rule_command()
+        if let CommandName::Rule(rule_command) = command.name
             && command.takes(args.len())
             && !server.app.is_local()
         {
             self.pending = Some((PendingCommand::ForStore(rule_command), OwnedArgs::of(args)));
             return Some(Next::Wait);
         }
-        let mut execute = |rule_command: RuleCommand, replies: &mut ReplyWriter<'_>| {
-            let reply = check::execute(rule_command, args, server, now, &mut self.checked);
-            // With counters in memory the future is ready.
-            let reply = ready(reply).unwrap_or_else(|| Err(RespError::draining()));
-            reply.map(|reply| {
-                counts.rule_commands[rule_command as usize] += 1;
-                reply.put(replies);
-            })
-        };
         let done = match command.name {
             _ if !command.takes(args.len()) => Err(RespError::arity(command.text)),
             CommandName::Auth => session.auth(args, server, &mut replies),
@@ -293,13 +281,14 @@ impl Dispatcher {
                 self.pending = Some((PendingCommand::ForTurn, OwnedArgs::of(args)));
                 return Some(Next::Wait);
             }
-            CommandName::Check
-            | CommandName::Peek
-            | CommandName::Refund
-            | CommandName::Reserve
-            | CommandName::Commit
-            | CommandName::Cancel => {
-                command.name.rule_command().map_or(Ok(()), |command| execute(command, &mut replies))
+            CommandName::Rule(rule_command) => {
+                let reply = check::execute(rule_command, args, server, now, &mut self.checked);
+                // With counters in memory the future is ready.
+                let reply = ready(reply).unwrap_or_else(|| Err(RespError::draining()));
+                reply.map(|reply| {
+                    counts.rule_commands[rule_command as usize] += 1;
+                    reply.put(&mut replies);
+                })
             }
         };
         if let Err(error) = done {

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use super::RespServer;
 use super::commands::{Command, unknown_subcommand};
 use super::frame::Args;
-use super::reply::{ReplyWriter, RespVersion};
-use super::reply::{RespError, parse_int, shown};
+use super::reply::{ReplyWriter, RespError, RespVersion, parse_int, shown};
 use crate::auth::{AuthEndpoint, AuthError};
 use crate::metrics::resident_bytes;
 

@@ -1,5 +1,5 @@
 //! The table from a verdict to a status, headers and a body. Every endpoint uses it, except that
-//! the headers which Envoy adds are those of the service's options (`rls/status.rs` there).
+//! the headers which Envoy adds are those of the service's options (`rls/response.rs` there).
 //!
 //! | | admitted | denied | can never pass | no limit |
 //! |---|---|---|---|---|
