@@ -21,14 +21,9 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub(super) struct BodyReader<B> {
     body: B,
     /// Nearly always the first piece is the whole body, and is not copied.
-    pieces: Pieces,
-}
-
-#[derive(Debug)]
-enum Pieces {
-    Nothing,
-    One(Bytes),
-    More(BytesMut),
+    first: Bytes,
+    /// All pieces, if there are several.
+    all: BytesMut,
 }
 
 /// Receives the whole body.
@@ -41,8 +36,8 @@ impl<B> BodyReader<B>
 where
     B: HttpBody<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
 {
-    pub(super) const fn new(body: B) -> Self {
-        Self { body, pieces: Pieces::Nothing }
+    pub(super) fn new(body: B) -> Self {
+        Self { body, first: Bytes::new(), all: BytesMut::new() }
     }
 
     /// The whole body, once it has arrived.
@@ -52,16 +47,16 @@ where
         }
         loop {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                None => return Poll::Ready(Ok(self.pieces.take())),
+                None => return Poll::Ready(Ok(self.take())),
                 Some(Ok(frame)) => {
                     // Trailers are ignored.
                     let Ok(data) = frame.into_data() else { continue };
-                    if self.pieces.len() + data.len() > BODY_BYTES_MAX {
+                    if self.first.len().max(self.all.len()) + data.len() > BODY_BYTES_MAX {
                         return Poll::Ready(Err(ApiError::too_large(BODY_BYTES_MAX)));
                     }
-                    self.pieces.push(data);
+                    self.push(data);
                     if self.body.is_end_stream() {
-                        return Poll::Ready(Ok(self.pieces.take()));
+                        return Poll::Ready(Ok(self.take()));
                     }
                 }
                 Some(Err(error)) => {
@@ -70,38 +65,21 @@ where
             }
         }
     }
-}
 
-impl Pieces {
-    fn len(&self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::One(bytes) => bytes.len(),
-            Self::More(bytes) => bytes.len(),
+    fn push(&mut self, piece: Bytes) {
+        if self.first.is_empty() {
+            self.first = piece;
+            return;
         }
-    }
-
-    fn push(&mut self, more: Bytes) {
-        *self = match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Self::One(more),
-            Self::One(first) => {
-                let mut all = BytesMut::from(first);
-                all.extend_from_slice(&more);
-                Self::More(all)
-            }
-            Self::More(mut all) => {
-                all.extend_from_slice(&more);
-                Self::More(all)
-            }
-        };
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&piece);
     }
 
     fn take(&mut self) -> Bytes {
-        match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Bytes::new(),
-            Self::One(bytes) => bytes,
-            Self::More(bytes) => bytes.freeze(),
-        }
+        let first = std::mem::take(&mut self.first);
+        if self.all.is_empty() { first } else { std::mem::take(&mut self.all).freeze() }
     }
 }
 

@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
-use sluicegate::http::VerdictResponse;
+use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Operation, Outcome, Snapshot, Timestamp, Verdict};
 
@@ -164,8 +164,7 @@ impl Api {
         span: Option<&mut Span>,
     ) -> Result<ApiResponse, ApiError> {
         self.require_rules()?;
-        let batch = read_checks(body, &self.options.limits);
-        let batch = batch.map_err(|error| ApiError::malformed(&error))?;
+        let batch = read_checks(body, &self.options.limits)?;
         let rules = self.app.engine().snapshot();
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         let mut checked = CHECKED.take();
@@ -222,14 +221,10 @@ impl Api {
         if has_limits {
             self.write_headers(is_denied, rules, now, checked, &mut headers);
         }
-        let mut content_type = JSON;
         if is_denied {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            if self.options.error_format == ErrorFormat::Problem {
-                content_type = PROBLEM;
-            }
         }
-        headers.insert(CONTENT_TYPE, content_type);
+        headers.insert(CONTENT_TYPE, if is_denied { self.denial_type() } else { JSON });
         let status = if is_denied { self.options.style.denied } else { StatusCode::OK };
         ApiResponse { status, headers, body: body.into(), is_refundable: charged_all(checked) }
     }
@@ -306,15 +301,33 @@ impl Api {
         if is_denied && let Some(status) = denying_status(&checked.statuses) {
             let policies = policies(status.target, rules);
             let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-            let is_written = match self.options.error_format {
-                ErrorFormat::Envelope => denial.write_error(out),
-                ErrorFormat::Problem => denial.write_problem(&self.options.style, out),
-            };
-            if is_written {
-                out.push(b',');
-            }
+            self.write_denial(&denial, &self.options.style, out);
         }
         write_checked(allowed, checked, rules, out);
+    }
+
+    /// Appends the error of a denial.
+    pub(super) fn write_denial(
+        &self,
+        denial: &VerdictResponse<'_>,
+        style: &Style,
+        out: &mut Vec<u8>,
+    ) {
+        let is_written = match self.options.error_format {
+            ErrorFormat::Envelope => denial.write_error(out),
+            ErrorFormat::Problem => denial.write_problem(style, out),
+        };
+        if is_written {
+            out.push(b',');
+        }
+    }
+
+    /// Content type of a denial.
+    pub(super) const fn denial_type(&self) -> HeaderValue {
+        match self.options.error_format {
+            ErrorFormat::Envelope => JSON,
+            ErrorFormat::Problem => PROBLEM,
+        }
     }
 
     /// Writes the rate limit headers of the response to one check.

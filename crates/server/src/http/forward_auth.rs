@@ -18,11 +18,11 @@ use sluicegate::rules::domain::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Operation, Snapshot, Timestamp};
 
-use super::error::{ApiError, JSON, PROBLEM};
+use super::Api;
+use super::error::{ApiError, JSON};
 use super::idempotency::ApiResponse;
 use super::response::write_checked;
 use super::schema::{DeniedResponse, ErrorResponse};
-use super::{Api, ErrorFormat};
 use crate::rls::response::Code;
 use crate::status::{denying_status, policies};
 use crate::telemetry::Endpoint;
@@ -155,22 +155,13 @@ impl Api {
         checked: &Checked,
         response: &mut ApiResponse,
     ) {
-        let mut out = vec![b'{'];
-        let mut content_type = JSON;
+        let (mut out, mut content_type) = (vec![b'{'], JSON);
         let drops_body = matches!(style.denied, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let Some(status) = denying_status(&checked.statuses) {
             let policies = policies(status.target, rules);
             let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-            let is_written = match self.options.error_format {
-                ErrorFormat::Envelope => denial.write_error(&mut out),
-                ErrorFormat::Problem => {
-                    content_type = PROBLEM;
-                    denial.write_problem(style, &mut out)
-                }
-            };
-            if is_written {
-                out.push(b',');
-            }
+            self.write_denial(&denial, style, &mut out);
+            content_type = self.denial_type();
             if drops_body {
                 response.headers.insert(X_ERROR, error_header(&denial));
             }

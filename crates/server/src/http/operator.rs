@@ -11,6 +11,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
+use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
 use serde_json::json;
@@ -63,26 +64,18 @@ pub(super) async fn reset(State(api): State<Arc<Api>>, request: HttpRequest) -> 
 pub(super) async fn explain(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
     let begun = api.app.engine().now();
     let (head, body) = request.into_parts();
-    let answered = match api.require_operator(&head) {
+    let explained = match api.require_operator(&head) {
         Ok(()) => match receive(body).await {
             Ok(body) => api.explain(&body).await,
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
     };
-    let telemetry = api.app.telemetry();
-    match answered {
-        Ok(text) => {
-            telemetry.record_response(Endpoint::Explain, api.app.engine().now().since(begun));
-            let mut response = Response::new(text.into());
-            response.headers_mut().insert(CONTENT_TYPE, JSON);
-            response
-        }
-        Err(error) => {
-            telemetry.record_failure(Endpoint::Explain, error.fault);
-            error.response(api.options.error_format)
-        }
-    }
+    let response = explained.map(|text| {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
+        ApiResponse { headers, body: text.into(), ..ApiResponse::default() }
+    });
+    api.finish(Endpoint::Explain, begun, response, None)
 }
 
 impl Api {
@@ -91,8 +84,7 @@ impl Api {
         match self.require_operator(&head) {
             Ok(()) => self.respond(operation, HttpRequest::from_parts(head, body)).await,
             Err(error) => {
-                self.app.telemetry().record_failure(operation.endpoint(), error.fault);
-                error.response(self.options.error_format)
+                self.finish(operation.endpoint(), self.app.engine().now(), Err(error), None)
             }
         }
     }
@@ -170,11 +162,8 @@ impl Api {
     }
 
     async fn explain(&self, body: &[u8]) -> Result<String, ApiError> {
-        if !self.app.health().has_rules() {
-            return Err(ApiError::no_rules());
-        }
-        let batch =
-            read_checks(body, &self.options.limits).map_err(|error| ApiError::malformed(&error))?;
+        self.require_rules()?;
+        let batch = read_checks(body, &self.options.limits)?;
         let descriptors = |request: &Request<'_>| request.descriptors.len();
         let count: usize = batch.checks.iter().map(|check| check.with_request(descriptors)).sum();
         if count > EXPLAINED_DESCRIPTORS_MAX {

@@ -16,9 +16,7 @@ use super::check::RESPONSE_BYTES;
 use super::error::ApiError;
 use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
 use super::openapi::{ErrorResponses, IdempotencyResponses};
-use super::request::{
-    DurationField, RequestError, SettleBody, read_cancel, read_commit, read_timed,
-};
+use super::request::{DurationField, RequestError, SettleBody, read_settle, read_timed};
 use super::response::{number, text, write_statuses};
 use super::schema::{
     CancelRequest, CommitRequest, DeniedResponse, ReserveRequest, ReserveResponse, SettleResponse,
@@ -142,18 +140,12 @@ impl Api {
         span: Option<&mut traces::Span>,
     ) -> Result<ApiResponse, ApiError> {
         self.require_rules()?;
-        let limits = &self.options.limits;
-        match endpoint {
-            Endpoint::Reserve => self.reserve(body, now, span).await,
-            Endpoint::Commit => {
-                let SettleBody { reservation, hits } = read_commit(body, limits)?;
-                self.settle(&reservation, Some(hits), now).await
-            }
-            _ => {
-                let SettleBody { reservation, .. } = read_cancel(body, limits)?;
-                self.settle(&reservation, None, now).await
-            }
+        if endpoint == Endpoint::Reserve {
+            return self.reserve(body, now, span).await;
         }
+        let is_commit = endpoint == Endpoint::Commit;
+        let SettleBody { reservation, hits } = read_settle(body, &self.options.limits, is_commit)?;
+        self.settle(&reservation, hits, now).await
     }
 
     async fn reserve(

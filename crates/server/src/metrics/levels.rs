@@ -6,7 +6,7 @@ use sluicegate::Engine;
 use sluicegate::rules::rule::Consistency;
 use sluicegate_redis::{RedisBackend, RuleLevel};
 
-use super::page::{Labels, Page};
+use super::page::{Family, Labels, Page};
 use super::rules::LISTED_MAX;
 
 /// A rule that is not always decided by the store.
@@ -15,12 +15,6 @@ struct LevelRow {
     labels: Labels,
     consistency: Consistency,
     level: RuleLevel,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum MetricKind {
-    Counter,
-    Gauge,
 }
 
 /// Rules that a family covers.
@@ -33,105 +27,106 @@ enum Scope {
     Eventual,
 }
 
-type Family = (MetricKind, Scope, &'static str, &'static str, fn(&RuleLevel) -> u64);
+type LevelFamily = (PutFamily, Scope, &'static str, &'static str, fn(&RuleLevel) -> u64);
+type PutFamily = for<'p> fn(&'p mut Page, &'static str, &str) -> Family<'p>;
 
-const FAMILIES: [Family; 15] = [
+const FAMILIES: [LevelFamily; 15] = [
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::All,
         "sluicegate_local_decisions_total",
         "Hits decided without the store.",
         |level| level.local,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::All,
         "sluicegate_asked_decisions_total",
         "Hits decided by the store.",
         |level| level.remote,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::All,
         "sluicegate_over_bound",
         "Upper bound of the hits above the limit of one key: those that other nodes admitted between two syncs, as last pulled.",
         |level| level.over_bound,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::All,
         "sluicegate_over_observed",
         "Largest observed number of hits above the limit of one key in a window.",
         |level| level.over_observed,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::All,
         "sluicegate_short_bound",
         "Leased quota that is unspent: lost until it expires if this node crashes now.",
         |level| level.short_bound,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::All,
         "sluicegate_short_observed_total",
         "Leased quota that expired unspent.",
         |level| level.short_observed,
     ),
-    (MetricKind::Gauge, Scope::Leased, "sluicegate_leases", "Keys leased by this node.", |level| {
+    (Page::gauge, Scope::Leased, "sluicegate_leases", "Keys leased by this node.", |level| {
         level.leases
     }),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::Leased,
         "sluicegate_lease_calls_total",
         "Calls that acquired or released leases.",
         |level| level.lease_calls,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::Leased,
         "sluicegate_promoted_total",
         "Keys promoted to leases.",
         |level| level.promoted,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::Leased,
         "sluicegate_demoted_total",
         "Keys demoted from leases.",
         |level| level.demoted,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::Hot,
         "sluicegate_hot_keys",
         "Leased keys of a strict rule, because they are hot.",
         |level| level.leases,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::Eventual,
         "sluicegate_synced_keys",
         "Keys whose counts are synced with other nodes.",
         |level| level.synced,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::Eventual,
         "sluicegate_sync_pushes_total",
         "Pushes of counts to the store.",
         |level| level.pushes,
     ),
     (
-        MetricKind::Counter,
+        Page::counter,
         Scope::Eventual,
         "sluicegate_sync_push_failures_total",
         "Failed pushes of counts; they are retried.",
         |level| level.pushes_failed,
     ),
     (
-        MetricKind::Gauge,
+        Page::gauge,
         Scope::Eventual,
         "sluicegate_sync_interval_milliseconds",
         "Sync interval of the rule.",
@@ -144,11 +139,8 @@ const FAMILIES: [Family; 15] = [
 pub(super) fn put(page: &mut Page, redis: &Engine<RedisBackend>) {
     put_outage_bounds(page, redis);
     let rows = rows(redis);
-    for (kind, scope, name, help, number) in FAMILIES {
-        let mut family = match kind {
-            MetricKind::Counter => page.counter(name, help),
-            MetricKind::Gauge => page.gauge(name, help),
-        };
+    for (put_family, scope, name, help, number) in FAMILIES {
+        let mut family = put_family(page, name, help);
         for row in rows.iter().filter(|row| scope.covers(row.consistency)) {
             family.labeled(&row.labels, number(&row.level));
         }

@@ -117,52 +117,14 @@ pub enum GrpcAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsError(Vec<String>);
 
-/// Our own variables; any other `SLUICEGATE_` variable is an error.
-const OWN: &[&str] = &[
-    "SLUICEGATE_ADMIN",
-    "SLUICEGATE_ADMIN_TOKEN",
-    "SLUICEGATE_CLIENT_CA",
-    "SLUICEGATE_CLIENT_SAN",
-    "SLUICEGATE_COMPAT",
-    "SLUICEGATE_DRAIN_DELAY",
-    "SLUICEGATE_DRAIN_TIMEOUT",
-    "SLUICEGATE_ERRORS",
-    "SLUICEGATE_GRPC",
-    "SLUICEGATE_HEADERS",
-    "SLUICEGATE_HTTP",
-    "SLUICEGATE_LOG_FORMAT",
-    "SLUICEGATE_LOG_LEVEL",
-    "SLUICEGATE_LOG_PER_SECOND",
-    "SLUICEGATE_MAX_CONNECTIONS",
-    "SLUICEGATE_MAX_IDENTITIES",
-    "SLUICEGATE_MAX_IN_FLIGHT",
-    "SLUICEGATE_MAX_RESERVATIONS",
-    "SLUICEGATE_MAX_WAITING",
-    "SLUICEGATE_REFUNDS",
-    "SLUICEGATE_MEMORY_BUDGET",
-    "SLUICEGATE_RESET",
-    "SLUICEGATE_RESP",
-    "SLUICEGATE_RESP_PASSWORD",
-    "SLUICEGATE_RULES",
-    "SLUICEGATE_RULES_REMOVAL_GRACE",
-    "SLUICEGATE_SHADOW",
-    "SLUICEGATE_SNAPSHOT",
-    "SLUICEGATE_SNAPSHOT_EVERY",
-    "SLUICEGATE_START_WITHOUT_RULES",
-    "SLUICEGATE_STORE",
-    "SLUICEGATE_STORE_CA",
-    "SLUICEGATE_STORE_CERT",
-    "SLUICEGATE_STORE_CONNECTIONS",
-    "SLUICEGATE_STORE_KEY",
-    "SLUICEGATE_STORE_NAMESPACE",
-    "SLUICEGATE_STORE_PASSWORD",
-    "SLUICEGATE_STORE_PASSWORD_FILE",
-    "SLUICEGATE_STORE_TIMEOUT",
-    "SLUICEGATE_STORE_WAIT_REPLICAS",
-    "SLUICEGATE_TLS_CERT",
-    "SLUICEGATE_TLS_KEY",
-    "SLUICEGATE_TRACES",
-];
+/// Our own variables, without their prefix `SLUICEGATE_`; any other is an error.
+const OWN: &str = "ADMIN ADMIN_TOKEN CLIENT_CA CLIENT_SAN COMPAT DRAIN_DELAY DRAIN_TIMEOUT ERRORS GRPC \
+     HEADERS HTTP LOG_FORMAT LOG_LEVEL LOG_PER_SECOND MAX_CONNECTIONS MAX_IDENTITIES \
+     MAX_IN_FLIGHT MAX_RESERVATIONS MAX_WAITING MEMORY_BUDGET REFUNDS RESET RESP \
+     RESP_PASSWORD RULES RULES_REMOVAL_GRACE SHADOW SNAPSHOT SNAPSHOT_EVERY \
+     START_WITHOUT_RULES STORE STORE_CA STORE_CERT STORE_CONNECTIONS STORE_KEY \
+     STORE_NAMESPACE STORE_PASSWORD STORE_PASSWORD_FILE STORE_TIMEOUT STORE_WAIT_REPLICAS \
+     TLS_CERT TLS_KEY TRACES";
 
 /// Smallest memory budget: a hundred connections of each endpoint, and a few long messages.
 const MEMORY_BUDGET_MIN: usize = 32 << 20;
@@ -282,13 +244,17 @@ impl Settings {
 
 /// Errors about unknown `SLUICEGATE_` variables.
 fn unknown(vars: &Vars) -> impl Iterator<Item = String> {
-    let own = vars.names().filter(|name| name.starts_with("SLUICEGATE_"));
-    own.filter(|name| !OWN.contains(name) && !name.starts_with("SLUICEGATE_TEST_")).map(|name| {
-        let known: Vec<String> = OWN.iter().map(|known| known.to_ascii_lowercase()).collect();
-        let near = nearest(name, known.iter().map(String::as_str));
+    let own = || OWN.split_ascii_whitespace();
+    let names = vars.names().filter_map(|name| name.strip_prefix("SLUICEGATE_"));
+    let unknown =
+        names.filter(move |name| own().all(|known| known != *name) && !name.starts_with("TEST_"));
+    unknown.map(move |name| {
+        let known: Vec<String> =
+            own().map(|known| format!("sluicegate_{known}").to_ascii_lowercase()).collect();
+        let name = format!("SLUICEGATE_{name}");
+        let near = nearest(&name, known.iter().map(String::as_str));
         let hint = near.map(|near| format!("; did you mean `{}`?", near.to_ascii_uppercase()));
-        let hint = hint.unwrap_or_default();
-        format!("{name}: unknown setting{hint}")
+        format!("{name}: unknown setting{}", hint.unwrap_or_default())
     })
 }
 

@@ -38,48 +38,28 @@ const STATSD: &str = "metrics are at `/metrics` of the admin address, for Promet
 
 /// Variables without effect whatever the store is.
 const UNSUPPORTED: &[Unsupported] = &[
-    Unsupported {
-        name: "MEMCACHE_*",
-        harmless: &[],
-        hint: "memcached is not supported; `--store redis://…` is shared by nodes",
-    },
-    Unsupported { name: "CONFIG_TYPE", harmless: &["FILE"], hint: XDS },
-    Unsupported { name: "CONFIG_GRPC_XDS_*", harmless: &[], hint: XDS },
-    Unsupported { name: "XDS_CLIENT_*", harmless: &[], hint: XDS },
-    Unsupported { name: "USE_STATSD", harmless: NO, hint: STATSD },
-    Unsupported { name: "STATSD_*", harmless: &[], hint: STATSD },
-    Unsupported { name: "USE_DOG_STATSD*", harmless: NO, hint: STATSD },
-    Unsupported { name: "DOG_STATSD_*", harmless: &[], hint: STATSD },
-    Unsupported { name: "EXTRA_TAGS", harmless: &[], hint: "add labels where metrics are scraped" },
-    Unsupported { name: "STATS_FLUSH_INTERVAL", harmless: &[], hint: "metrics are always current" },
-    Unsupported { name: "DISABLE_STATS", harmless: NO, hint: "metrics are always counted" },
-    Unsupported { name: "PROMETHEUS_ADDR", harmless: &[], hint: STATSD },
-    Unsupported { name: "PROMETHEUS_PATH", harmless: &["/metrics"], hint: STATSD },
-    Unsupported {
-        name: "PROMETHEUS_MAPPER_YAML",
-        harmless: &[],
-        hint: "names and labels are the defaults of envoyproxy/ratelimit",
-    },
-    Unsupported {
-        name: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
-        harmless: NO,
-        hint: "times are in seconds",
-    },
-    Unsupported {
-        name: "SANITIZE_DESCRIPTOR_METRIC_DOTS",
-        harmless: NO,
-        hint: "descriptor values are never part of a name",
-    },
-    Unsupported {
-        name: "USE_CALENDAR_MONTH_RATE_LIMIT",
-        harmless: NO,
-        hint: "write such a limit in the native form: `{ algorithm: fixed_window, rate: 10/month, align: calendar }`",
-    },
-    Unsupported {
-        name: "RUNTIME_WATCH_ROOT",
-        harmless: &["true", "false"],
-        hint: "files are watched, however they change",
-    },
+    of("MEMCACHE_*", &[], "memcached is not supported; `--store redis://…` is shared by nodes"),
+    of("CONFIG_TYPE", &["FILE"], XDS),
+    of("CONFIG_GRPC_XDS_*", &[], XDS),
+    of("XDS_CLIENT_*", &[], XDS),
+    of("USE_STATSD", NO, STATSD),
+    of("STATSD_*", &[], STATSD),
+    of("USE_DOG_STATSD*", NO, STATSD),
+    of("DOG_STATSD_*", &[], STATSD),
+    of("EXTRA_TAGS", &[], "add labels where metrics are scraped"),
+    of("STATS_FLUSH_INTERVAL", &[], "metrics are always current"),
+    of("DISABLE_STATS", NO, "metrics are always counted"),
+    of("PROMETHEUS_ADDR", &[], STATSD),
+    of("PROMETHEUS_PATH", &["/metrics"], STATSD),
+    of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
+    of("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", NO, "times are in seconds"),
+    of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, "descriptor values are never part of a name"),
+    of(
+        "USE_CALENDAR_MONTH_RATE_LIMIT",
+        NO,
+        "write such a limit in the native form: `{ algorithm: fixed_window, rate: 10/month, align: calendar }`",
+    ),
+    of("RUNTIME_WATCH_ROOT", &["true", "false"], "files are watched, however they change"),
 ];
 
 const fn of(

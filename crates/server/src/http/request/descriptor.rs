@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde::de::{Deserializer, Error, MapAccess};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess};
 use sluicegate::rules::request::Override;
 use sluicegate::rules::unit::Unit;
 
 use super::fields::{
-    BoundedList, BoundedText, HitCount, JsonObject, ListItems, ObjectFields, ParseContext,
-    reject_duplicate, unknown_field,
+    FieldValue, JsonObject, ListItems, ObjectFields, ParseContext, reject_duplicate, unknown_field,
 };
 use super::{ParsedCheck, ParsedDescriptor};
 
@@ -53,7 +52,7 @@ impl<'de> ListItems<'de> for DescriptorItems<'_, 'de> {
         let check = &mut *self.0;
         let mut fields =
             DescriptorFields { check, descriptor, start, has_list: false, has_fields: false };
-        JsonObject { fields: &mut fields, context }.read(json)?;
+        JsonObject { fields: &mut fields, context }.deserialize(json)?;
         let mut descriptor = fields.descriptor;
         descriptor.entries_end = self.0.entries.len();
         self.0.descriptors.push(descriptor);
@@ -67,29 +66,28 @@ impl<'de> ObjectFields<'de> for DescriptorFields<'_, 'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
         match &*name {
             "entries" => {
                 reject_duplicate(std::mem::replace(&mut self.has_list, true))?;
-                let (max, items) = (context.limits.entries, EntryItems { check: self.check });
-                map.next_value_seed(BoundedList { max, items, context })
+                let max = value.context.limits.entries;
+                value.list(max, EntryItems { check: self.check })
             }
             "hits" => {
                 reject_duplicate(self.descriptor.hits.is_some())?;
-                self.descriptor.hits = Some(map.next_value_seed(HitCount)?);
+                self.descriptor.hits = Some(value.hits()?);
                 Ok(())
             }
             "limit" => {
                 reject_duplicate(self.descriptor.limit.is_some())?;
                 let mut fields = LimitFields::default();
-                map.next_value_seed(JsonObject { fields: &mut fields, context })?;
+                value.object(&mut fields)?;
                 self.descriptor.limit = Some(fields.limit()?);
                 Ok(())
             }
             _ => {
-                let entries = &self.check.entries[self.start..];
+                let (entries, context) = (&self.check.entries[self.start..], &*value.context);
                 if self.has_list {
                     return Err(unknown_field(&name, &["entries", "hits", "limit"]));
                 }
@@ -99,8 +97,7 @@ impl<'de> ObjectFields<'de> for DescriptorFields<'_, 'de> {
                 reject_duplicate(entries.iter().any(|(key, _)| *key == name))?;
                 context.check_key(&name)?;
                 self.has_fields = true;
-                let value = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
-                self.check.entries.push((name, value));
+                self.check.entries.push((name, value.text()?));
                 Ok(())
             }
         }
@@ -128,7 +125,7 @@ impl<'de> ListItems<'de> for EntryItems<'_, 'de> {
         context: &mut ParseContext<'_>,
     ) -> Result<(), D::Error> {
         let mut fields = EntryFields::default();
-        JsonObject { fields: &mut fields, context }.read(json)?;
+        JsonObject { fields: &mut fields, context }.deserialize(json)?;
         if let (Some(key), Some(value)) = (fields.key, fields.value) {
             self.check.entries.push((key, value));
         }
@@ -142,8 +139,7 @@ impl<'de> ObjectFields<'de> for EntryFields<'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
         let field = match &*name {
             "key" => &mut self.key,
@@ -151,7 +147,7 @@ impl<'de> ObjectFields<'de> for EntryFields<'de> {
             _ => return Err(unknown_field(&name, &["key", "value"])),
         };
         reject_duplicate(field.is_some())?;
-        *field = Some(map.next_value_seed(BoundedText(context.limits.text_bytes))?);
+        *field = Some(value.text()?);
         Ok(())
     }
 
@@ -186,13 +182,12 @@ impl<'de> ObjectFields<'de> for LimitFields {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
         match &*name {
             "requests_per_unit" => {
                 reject_duplicate(self.requests_per_unit.is_some())?;
-                let given = map.next_value_seed(HitCount)?;
+                let given = value.hits()?;
                 let max = u32::MAX;
                 let number = u32::try_from(given).map_err(|_| {
                     A::Error::custom(format_args!("must be at most {max}, got `{given}`"))
@@ -201,7 +196,7 @@ impl<'de> ObjectFields<'de> for LimitFields {
             }
             "unit" => {
                 reject_duplicate(self.unit.is_some())?;
-                let name = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
+                let name = value.text()?;
                 let unit = Unit::of(&name).ok_or_else(|| {
                     let known = Unit::ALL.map(Unit::name).join(", ");
                     let name: String = name.chars().take(40).collect();
@@ -211,10 +206,6 @@ impl<'de> ObjectFields<'de> for LimitFields {
             }
             _ => return Err(unknown_field(&name, &["requests_per_unit", "unit"])),
         }
-        Ok(())
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
         Ok(())
     }
 }

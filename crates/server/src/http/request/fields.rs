@@ -21,12 +21,19 @@ pub(super) trait ObjectFields<'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error>;
 
     /// Called after the last field.
-    fn end<E: Error>(&mut self) -> Result<(), E>;
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// The value of a field, which is read once.
+pub(super) struct FieldValue<'r, 'm, A> {
+    map: &'r mut A,
+    pub(super) context: &'r mut ParseContext<'m>,
 }
 
 /// An object.
@@ -49,21 +56,18 @@ pub(super) trait ListItems<'de> {
 }
 
 /// A list with a limit.
-pub(super) struct BoundedList<'r, 'm, I> {
-    pub(super) max: usize,
-    pub(super) items: I,
-    pub(super) context: &'r mut ParseContext<'m>,
+struct BoundedList<'r, 'm, I> {
+    max: usize,
+    items: I,
+    context: &'r mut ParseContext<'m>,
 }
 
 /// A string with a limit in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct BoundedText(pub(super) usize);
 
-/// The name of a field.
-pub(super) struct FieldName;
-
 /// A non-negative integer, saturated at the largest that is exact in a double.
-pub(super) struct HitCount;
+struct HitCount;
 
 /// Rejects a second occurrence of a field.
 pub(super) fn reject_duplicate<E: Error>(is_duplicate: bool) -> Result<(), E> {
@@ -78,19 +82,38 @@ pub(super) fn unknown_field<E: Error>(name: &str, known: &[&str]) -> E {
     E::custom(format_args!("unknown field `{short}`; {meant}known are {}", known.join(", ")))
 }
 
-// === impl JsonObject ===
+// === impl FieldValue ===
 
-impl<'de, F: ObjectFields<'de>> JsonObject<'_, '_, F> {
-    pub(super) fn read<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_any(self)
+impl<'de, A: MapAccess<'de>> FieldValue<'_, '_, A> {
+    pub(super) fn read<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+
+    pub(super) fn text(self) -> Result<Cow<'de, str>, A::Error> {
+        let seed = BoundedText(self.context.limits.text_bytes);
+        self.read(seed)
+    }
+
+    pub(super) fn hits(self) -> Result<u64, A::Error> {
+        self.read(HitCount)
+    }
+
+    pub(super) fn list(self, max: usize, items: impl ListItems<'de>) -> Result<(), A::Error> {
+        self.map.next_value_seed(BoundedList { max, items, context: self.context })
+    }
+
+    pub(super) fn object(self, fields: &mut impl ObjectFields<'de>) -> Result<(), A::Error> {
+        self.map.next_value_seed(JsonObject { fields, context: self.context })
     }
 }
+
+// === impl JsonObject ===
 
 impl<'de, F: ObjectFields<'de>> DeserializeSeed<'de> for JsonObject<'_, '_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        self.read(json)
+        json.deserialize_any(self)
     }
 }
 
@@ -102,8 +125,9 @@ impl<'de, F: ObjectFields<'de>> Visitor<'de> for JsonObject<'_, '_, F> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key_seed(FieldName)? {
-            let read = self.fields.field(name.clone(), &mut map, self.context);
+        while let Some(name) = map.next_key_seed(BoundedText(usize::MAX))? {
+            let value = FieldValue { map: &mut map, context: &mut *self.context };
+            let read = self.fields.field(name.clone(), value);
             if let Err(error) = read {
                 self.context.failed_at(PathSegment::field(&name));
                 return Err(error);
@@ -228,16 +252,6 @@ impl<'de> Visitor<'de> for BoundedText {
     }
 }
 
-// === impl FieldName ===
-
-impl<'de> DeserializeSeed<'de> for FieldName {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_str(BoundedText(usize::MAX))
-    }
-}
-
 // === impl HitCount ===
 
 impl<'de> DeserializeSeed<'de> for HitCount {
@@ -293,14 +307,14 @@ pub(in crate::http) struct RequestError {
 /// so that valid bodies pay nothing for it.
 pub(super) struct ParseContext<'m> {
     pub(super) limits: &'m BodyLimits,
-    /// DescriptorItems of all checks so far.
+    /// Descriptors of all checks so far.
     descriptors: usize,
     error_path: SmallVec<[PathSegment; 8]>,
 }
 
 /// A segment of the path to a value.
 #[derive(Debug)]
-pub(super) enum PathSegment {
+enum PathSegment {
     Field(String),
     Index(usize),
 }
@@ -310,7 +324,7 @@ impl<'m> ParseContext<'m> {
         Self { limits, descriptors: 0, error_path: SmallVec::new_const() }
     }
 
-    pub(super) fn failed_at(&mut self, step: PathSegment) {
+    fn failed_at(&mut self, step: PathSegment) {
         self.error_path.push(step);
     }
 
@@ -359,7 +373,7 @@ impl<'m> ParseContext<'m> {
 }
 
 impl PathSegment {
-    pub(super) fn field(name: &str) -> Self {
+    fn field(name: &str) -> Self {
         Self::Field(name.chars().take(40).collect())
     }
 }

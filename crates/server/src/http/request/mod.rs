@@ -13,25 +13,22 @@
 
 mod descriptor;
 mod fields;
-mod reservation;
+mod settle;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 
-use serde::de::{Deserializer, Error, MapAccess};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess};
 use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use smallvec::SmallVec;
 
 pub(super) use self::fields::RequestError;
-pub(super) use self::reservation::{
-    DurationField, SettleBody, read_cancel, read_commit, read_timed,
-};
+pub(super) use self::settle::{DurationField, SettleBody, read_settle};
 
 use self::descriptor::DescriptorItems;
 use self::fields::{
-    BoundedList, BoundedText, HitCount, JsonObject, ListItems, ObjectFields, ParseContext,
-    reject_duplicate, unknown_field,
+    FieldValue, JsonObject, ListItems, ObjectFields, ParseContext, reject_duplicate, unknown_field,
 };
 use super::BodyLimits;
 
@@ -66,9 +63,21 @@ pub(super) fn read_checks<'a>(
     body: &'a [u8],
     limits: &BodyLimits,
 ) -> Result<ParsedChecks<'a>, RequestError> {
-    let mut body_fields = BodyFields::default();
-    read_object(body, limits, &mut body_fields)?;
-    Ok(ParsedChecks { is_list: body_fields.is_list, checks: body_fields.checks })
+    let mut fields = BodyFields::new(None);
+    read_object(body, limits, &mut fields)?;
+    Ok(ParsedChecks { is_list: fields.is_list, checks: fields.checks })
+}
+
+/// Reads a check and a duration in milliseconds.
+pub(super) fn read_timed<'a>(
+    body: &'a [u8],
+    limits: &BodyLimits,
+    duration: DurationField,
+) -> Result<(ParsedCheck<'a>, u64), RequestError> {
+    let mut fields = BodyFields::new(Some(duration));
+    read_object(body, limits, &mut fields)?;
+    let check = fields.checks.pop().unwrap_or_default();
+    Ok((check, fields.millis.unwrap_or(duration.default)))
 }
 
 /// Reads a body that is an object.
@@ -81,7 +90,7 @@ fn read_object<'a>(
     // Once for the whole body, so that strings need no check of their own.
     let text = str::from_utf8(body).map_err(|error| RequestError::not_utf8(body, &error))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = JsonObject { fields, context: &mut context }.read(&mut json);
+    let read = JsonObject { fields, context: &mut context }.deserialize(&mut json);
     read.and_then(|()| json.end()).map_err(|error| context.error(&error))
 }
 
@@ -128,11 +137,20 @@ impl RequestParts<'_, '_> {
 
 // === the whole body ===
 
-#[derive(Default)]
+/// Fields of a check, and of a list of checks or a duration if the endpoint has one.
 struct BodyFields<'a> {
+    one: CheckFields<'a>,
     is_list: bool,
     checks: SmallVec<[ParsedCheck<'a>; 1]>,
-    one: CheckFields<'a>,
+    duration: Option<DurationField>,
+    millis: Option<u64>,
+}
+
+impl BodyFields<'_> {
+    fn new(duration: Option<DurationField>) -> Self {
+        let (one, is_list, checks) = Default::default();
+        Self { one, is_list, checks, duration, millis: None }
+    }
 }
 
 impl<'de> ObjectFields<'de> for BodyFields<'de> {
@@ -142,17 +160,24 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        if name != "checks" {
-            const KNOWN: &[&str] = &["domain", "descriptors", "hits", "checks"];
-            return self.one.read(&name, map, context, KNOWN);
+        match self.duration {
+            Some(duration) if name == duration.name => {
+                reject_duplicate(self.millis.is_some())?;
+                self.millis = Some(value.read(duration)?);
+                Ok(())
+            }
+            None if name == "checks" => {
+                reject_duplicate(std::mem::replace(&mut self.is_list, true))?;
+                let max = value.context.limits.checks;
+                value.list(max, CheckItems(&mut self.checks))
+            }
+            duration => {
+                let last = duration.map_or("checks", |duration| duration.name);
+                self.one.read(&name, value, &["domain", "descriptors", "hits", last])
+            }
         }
-        reject_duplicate(self.is_list)?;
-        self.is_list = true;
-        let (max, items) = (context.limits.checks, CheckItems(&mut self.checks));
-        map.next_value_seed(BoundedList { max, items, context })
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
@@ -194,23 +219,22 @@ impl<'a> CheckFields<'a> {
     fn read<A: MapAccess<'a>>(
         &mut self,
         name: &str,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
         known: &[&str],
     ) -> Result<(), A::Error> {
         match name {
             "domain" => {
                 reject_duplicate(std::mem::replace(&mut self.domain, true))?;
-                self.check.domain = map.next_value_seed(BoundedText(context.limits.text_bytes))?;
+                self.check.domain = value.text()?;
             }
             "descriptors" => {
                 reject_duplicate(std::mem::replace(&mut self.descriptors, true))?;
-                let (max, items) = (context.limits.descriptors, DescriptorItems(&mut self.check));
-                map.next_value_seed(BoundedList { max, items, context })?;
+                let max = value.context.limits.descriptors;
+                value.list(max, DescriptorItems(&mut self.check))?;
             }
             "hits" => {
                 reject_duplicate(std::mem::replace(&mut self.hits, true))?;
-                self.check.hits = map.next_value_seed(HitCount)?;
+                self.check.hits = value.hits()?;
             }
             _ => return Err(unknown_field(name, known)),
         }
@@ -249,14 +273,9 @@ impl<'de> ObjectFields<'de> for CheckFields<'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        self.read(&name, map, context, &["domain", "descriptors", "hits"])
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        Ok(())
+        self.read(&name, value, &["domain", "descriptors", "hits"])
     }
 }
 
@@ -271,7 +290,7 @@ impl<'de> ListItems<'de> for CheckItems<'_, 'de> {
         context: &mut ParseContext<'_>,
     ) -> Result<(), D::Error> {
         let mut fields = CheckFields::default();
-        JsonObject { fields: &mut fields, context }.read(json)?;
+        JsonObject { fields: &mut fields, context }.deserialize(json)?;
         let check = fields.check()?;
         context.count_descriptors(check.descriptors.len())?;
         self.0.push(check);

@@ -5,6 +5,39 @@ use serde_json::{Map, Value, json};
 use super::super::wire::{WireError, WireReader, WireType};
 use super::UNITS;
 
+/// Number, name and kind of the fields of a message.
+type Fields = &'static [(u32, &'static str, Kind)];
+
+/// Kind of a field.
+enum Kind {
+    Code,
+    Unit,
+    Number,
+    Text,
+    Seconds,
+    Struct,
+    Message(Fields),
+    List(Fields),
+}
+
+const RESPONSE: Fields = &[
+    (1, "overallCode", Kind::Code),
+    (2, "statuses", Kind::List(STATUS)),
+    (3, "responseHeadersToAdd", Kind::List(HEADER)),
+    (4, "requestHeadersToAdd", Kind::List(HEADER)),
+    (6, "dynamicMetadata", Kind::Struct),
+];
+const STATUS: Fields = &[
+    (1, "code", Kind::Code),
+    (2, "currentLimit", Kind::Message(LIMIT)),
+    (3, "limitRemaining", Kind::Number),
+    (4, "durationUntilReset", Kind::Seconds),
+];
+const LIMIT: Fields =
+    &[(1, "requestsPerUnit", Kind::Number), (2, "unit", Kind::Unit), (3, "name", Kind::Text)];
+const HEADER: Fields = &[(1, "key", Kind::Text), (2, "value", Kind::Text)];
+const DURATION: Fields = &[(1, "seconds", Kind::Number)];
+
 /// Converts a `RateLimitResponse` from protobuf to JSON, without fields that are 0 or empty.
 ///
 /// ```
@@ -17,105 +50,110 @@ use super::UNITS;
 /// # Errors
 /// When the bytes are malformed.
 pub fn response(bytes: &[u8]) -> Result<Value, WireError> {
-    let (mut object, mut statuses) = (Map::new(), Vec::new());
-    let (mut to_client, mut to_upstream, mut metadata) = (Vec::new(), Vec::new(), None);
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Varint) => {
-                object.insert("overallCode".into(), code(reader.varint()?));
-            }
-            (2, WireType::Bytes) => statuses.push(status(reader.bytes()?)?),
-            (3, WireType::Bytes) => to_client.push(header(reader.bytes()?)?),
-            (4, WireType::Bytes) => to_upstream.push(header(reader.bytes()?)?),
-            (6, WireType::Bytes) => metadata = Some(structure(reader.bytes()?)?),
-            _ => reader.skip(number, wire_type)?,
-        }
-    }
-    let lists = [
-        ("statuses", statuses),
-        ("responseHeadersToAdd", to_client),
-        ("requestHeadersToAdd", to_upstream),
-    ];
-    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
-        object.insert(name.into(), list.into());
-    }
-    if let Some(metadata) = metadata {
-        object.insert("dynamicMetadata".into(), metadata);
-    }
-    Ok(object.into())
+    message(bytes, RESPONSE).map(Value::Object)
 }
 
-fn header(bytes: &[u8]) -> Result<Value, WireError> {
+fn message(bytes: &[u8], fields: Fields) -> Result<Map<String, Value>, WireError> {
     let mut object = Map::new();
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Bytes) => object.insert("key".into(), reader.text()?.into()),
-            (2, WireType::Bytes) => object.insert("value".into(), reader.text()?.into()),
-            _ => {
-                reader.skip(number, wire_type)?;
-                None
+    each_field(bytes, |number, wire_type, reader| {
+        let known =
+            |(known, _, kind): &&(u32, _, Kind)| *known == number && kind.wire_type() == wire_type;
+        let Some((_, name, kind)) = fields.iter().find(known) else { return Ok(false) };
+        let value = match kind {
+            Kind::Code => code(reader.varint()?),
+            Kind::Unit => unit_name(reader.varint()?),
+            Kind::Number => reader.varint()?.into(),
+            Kind::Text => reader.text()?.into(),
+            Kind::Seconds => {
+                let duration = message(reader.bytes()?, DURATION)?;
+                json!(format!("{}s", duration.get("seconds").unwrap_or(&json!(0))))
+            }
+            Kind::Struct => structure(reader.bytes()?)?,
+            Kind::Message(fields) => message(reader.bytes()?, fields)?.into(),
+            Kind::List(fields) => {
+                let one = message(reader.bytes()?, fields)?;
+                if let Value::Array(list) = object.entry(*name).or_insert_with(|| json!([])) {
+                    list.push(one.into());
+                }
+                return Ok(true);
             }
         };
+        object.insert((*name).to_owned(), value);
+        Ok(true)
+    })?;
+    Ok(object)
+}
+
+impl Kind {
+    const fn wire_type(&self) -> WireType {
+        match self {
+            Self::Code | Self::Unit | Self::Number => WireType::Varint,
+            _ => WireType::Bytes,
+        }
     }
-    Ok(object.into())
+}
+
+/// Calls `read` with each field; those that it does not read (`false`) are skipped.
+fn each_field<'a>(
+    bytes: &'a [u8],
+    mut read: impl FnMut(u32, WireType, &mut WireReader<'a>) -> Result<bool, WireError>,
+) -> Result<(), WireError> {
+    let mut reader = WireReader::new(bytes);
+    while let Some((number, wire_type)) = reader.field()? {
+        if !read(number, wire_type, &mut reader)? {
+            reader.skip(number, wire_type)?;
+        }
+    }
+    Ok(())
 }
 
 /// A `google.protobuf.Struct` is an object.
 fn structure(bytes: &[u8]) -> Result<Value, WireError> {
     let mut object = Map::new();
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Bytes) => {
-                let (name, value) = field_of_structure(reader.bytes()?)?;
-                object.insert(name, value);
+    each_field(bytes, |number, wire_type, reader| {
+        if (number, wire_type) != (1, WireType::Bytes) {
+            return Ok(false);
+        }
+        let (mut name, mut value) = (String::new(), Value::Null);
+        each_field(reader.bytes()?, |number, wire_type, reader| {
+            match (number, wire_type) {
+                (1, WireType::Bytes) => name = reader.text()?.to_owned(),
+                (2, WireType::Bytes) => value = any_value(reader.bytes()?)?,
+                _ => return Ok(false),
             }
-            _ => reader.skip(number, wire_type)?,
-        }
-    }
+            Ok(true)
+        })?;
+        object.insert(name, value);
+        Ok(true)
+    })?;
     Ok(object.into())
-}
-
-fn field_of_structure(bytes: &[u8]) -> Result<(String, Value), WireError> {
-    let (mut name, mut value) = (String::new(), Value::Null);
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Bytes) => name = reader.text()?.to_owned(),
-            (2, WireType::Bytes) => value = any_value(reader.bytes()?)?,
-            _ => reader.skip(number, wire_type)?,
-        }
-    }
-    Ok((name, value))
 }
 
 fn any_value(bytes: &[u8]) -> Result<Value, WireError> {
     let mut value = Value::Null;
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (2, WireType::Fixed64) => value = double(reader.double()?),
-            (3, WireType::Bytes) => value = reader.text()?.into(),
-            (4, WireType::Varint) => value = (reader.varint()? != 0).into(),
-            (5, WireType::Bytes) => value = structure(reader.bytes()?)?,
-            (6, WireType::Bytes) => value = values(reader.bytes()?)?,
-            _ => reader.skip(number, wire_type)?,
-        }
-    }
+    each_field(bytes, |number, wire_type, reader| {
+        value = match (number, wire_type) {
+            (2, WireType::Fixed64) => double(reader.double()?),
+            (3, WireType::Bytes) => reader.text()?.into(),
+            (4, WireType::Varint) => (reader.varint()? != 0).into(),
+            (5, WireType::Bytes) => structure(reader.bytes()?)?,
+            (6, WireType::Bytes) => values(reader.bytes()?)?,
+            _ => return Ok(false),
+        };
+        Ok(true)
+    })?;
     Ok(value)
 }
 
 fn values(bytes: &[u8]) -> Result<Value, WireError> {
     let mut all = Vec::new();
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Bytes) => all.push(any_value(reader.bytes()?)?),
-            _ => reader.skip(number, wire_type)?,
+    each_field(bytes, |number, wire_type, reader| {
+        let is_value = (number, wire_type) == (1, WireType::Bytes);
+        if is_value {
+            all.push(any_value(reader.bytes()?)?);
         }
-    }
+        Ok(is_value)
+    })?;
     Ok(all.into())
 }
 
@@ -127,59 +165,6 @@ fn double(number: f64) -> Value {
         return (number as i64).into();
     }
     number.into()
-}
-
-fn status(bytes: &[u8]) -> Result<Value, WireError> {
-    let mut object = Map::new();
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Varint) => object.insert("code".into(), code(reader.varint()?)),
-            (2, WireType::Bytes) => object.insert("currentLimit".into(), current(reader.bytes()?)?),
-            (3, WireType::Varint) => {
-                object.insert("limitRemaining".into(), reader.varint()?.into())
-            }
-            (4, WireType::Bytes) => {
-                object.insert("durationUntilReset".into(), duration(reader.bytes()?)?)
-            }
-            _ => {
-                reader.skip(number, wire_type)?;
-                None
-            }
-        };
-    }
-    Ok(object.into())
-}
-
-fn current(bytes: &[u8]) -> Result<Value, WireError> {
-    let mut object = Map::new();
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Varint) => {
-                object.insert("requestsPerUnit".into(), reader.varint()?.into())
-            }
-            (2, WireType::Varint) => object.insert("unit".into(), unit_name(reader.varint()?)),
-            (3, WireType::Bytes) => object.insert("name".into(), reader.text()?.into()),
-            _ => {
-                reader.skip(number, wire_type)?;
-                None
-            }
-        };
-    }
-    Ok(object.into())
-}
-
-fn duration(bytes: &[u8]) -> Result<Value, WireError> {
-    let mut seconds = 0;
-    let mut reader = WireReader::new(bytes);
-    while let Some((number, wire_type)) = reader.field()? {
-        match (number, wire_type) {
-            (1, WireType::Varint) => seconds = reader.varint()?,
-            _ => reader.skip(number, wire_type)?,
-        }
-    }
-    Ok(json!(format!("{seconds}s")))
 }
 
 fn code(number: u64) -> Value {

@@ -1,4 +1,4 @@
-//! Bodies of `/v1/reserve`, `/v1/wait`, `/v1/commit` and `/v1/cancel`.
+//! Bodies of `/v1/commit` and `/v1/cancel`, and the duration of `/v1/reserve` and `/v1/wait`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::super::BodyLimits;
 use super::fields::{
-    BoundedText, HitCount, ObjectFields, ParseContext, RequestError, reject_duplicate,
-    unknown_field,
+    BoundedText, FieldValue, ObjectFields, RequestError, reject_duplicate, unknown_field,
 };
-use super::{CheckFields, ParsedCheck, read_object};
+use super::read_object;
 use crate::reservations::TICKET_BYTES_MAX;
 
 /// A field with a duration in milliseconds.
@@ -27,83 +26,26 @@ pub(in crate::http) struct DurationField {
 }
 
 /// Body of a commit or a cancel.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::http) struct SettleBody<'a> {
     pub(in crate::http) reservation: Cow<'a, str>,
-    /// Hits that were used; 0 of a cancel.
-    pub(in crate::http) hits: u64,
+    /// Hits that were used; `None` of a cancel.
+    pub(in crate::http) hits: Option<u64>,
 }
 
-/// Reads a check and a duration in milliseconds.
-pub(in crate::http) fn read_timed<'a>(
+/// Reads the body of a commit, which has hits, or of a cancel.
+pub(in crate::http) fn read_settle<'a>(
     body: &'a [u8],
     limits: &BodyLimits,
-    duration: DurationField,
-) -> Result<(ParsedCheck<'a>, u64), RequestError> {
-    let mut fields =
-        TimedFields { duration, millis: None, check: CheckFields::default(), parsed: None };
-    read_object(body, limits, &mut fields)?;
-    Ok((fields.parsed.unwrap_or_default(), fields.millis.unwrap_or(duration.default)))
-}
-
-/// Reads the body of a commit.
-pub(in crate::http) fn read_commit<'a>(
-    body: &'a [u8],
-    limits: &BodyLimits,
+    with_hits: bool,
 ) -> Result<SettleBody<'a>, RequestError> {
-    let mut fields = SettleFields { with_hits: true, ..SettleFields::default() };
+    let mut fields = SettleFields { with_hits, ..SettleFields::default() };
     read_object(body, limits, &mut fields)?;
-    Ok(fields.body)
+    let SettleFields { reservation, hits, .. } = fields;
+    Ok(SettleBody { reservation: reservation.unwrap_or_default(), hits })
 }
 
-/// Reads the body of a cancel.
-pub(in crate::http) fn read_cancel<'a>(
-    body: &'a [u8],
-    limits: &BodyLimits,
-) -> Result<SettleBody<'a>, RequestError> {
-    let mut fields = SettleFields::default();
-    read_object(body, limits, &mut fields)?;
-    Ok(fields.body)
-}
-
-// === a check and a duration ===
-
-struct TimedFields<'a> {
-    duration: DurationField,
-    millis: Option<u64>,
-    check: CheckFields<'a>,
-    parsed: Option<ParsedCheck<'a>>,
-}
-
-impl<'de> ObjectFields<'de> for TimedFields<'de> {
-    const SHAPE: &'static str =
-        r#"an object such as {"domain":"shop","descriptors":[{"user":"42"}]}"#;
-
-    fn field<A: MapAccess<'de>>(
-        &mut self,
-        name: Cow<'de, str>,
-        map: &mut A,
-        context: &mut ParseContext<'_>,
-    ) -> Result<(), A::Error> {
-        let duration = self.duration.name;
-        if name != duration {
-            return self.check.read(
-                &name,
-                map,
-                context,
-                &["domain", "descriptors", "hits", duration],
-            );
-        }
-        reject_duplicate(self.millis.is_some())?;
-        self.millis = Some(map.next_value_seed(self.duration)?);
-        Ok(())
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        self.parsed = Some(self.check.check()?);
-        Ok(())
-    }
-}
+// === a duration ===
 
 impl<'de> DeserializeSeed<'de> for DurationField {
     type Value = u64;
@@ -165,9 +107,8 @@ impl Visitor<'_> for DurationField {
 #[derive(Default)]
 struct SettleFields<'a> {
     with_hits: bool,
-    body: SettleBody<'a>,
-    reservation: bool,
-    hits: bool,
+    reservation: Option<Cow<'a, str>>,
+    hits: Option<u64>,
 }
 
 impl<'de> ObjectFields<'de> for SettleFields<'de> {
@@ -176,17 +117,16 @@ impl<'de> ObjectFields<'de> for SettleFields<'de> {
     fn field<A: MapAccess<'de>>(
         &mut self,
         name: Cow<'de, str>,
-        map: &mut A,
-        _: &mut ParseContext<'_>,
+        value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
         match &*name {
             "reservation" => {
-                reject_duplicate(std::mem::replace(&mut self.reservation, true))?;
-                self.body.reservation = map.next_value_seed(BoundedText(TICKET_BYTES_MAX))?;
+                reject_duplicate(self.reservation.is_some())?;
+                self.reservation = Some(value.read(BoundedText(TICKET_BYTES_MAX))?);
             }
             "hits" if self.with_hits => {
-                reject_duplicate(std::mem::replace(&mut self.hits, true))?;
-                self.body.hits = map.next_value_seed(HitCount)?;
+                reject_duplicate(self.hits.is_some())?;
+                self.hits = Some(value.hits()?);
             }
             _ if self.with_hits => return Err(unknown_field(&name, &["reservation", "hits"])),
             _ => return Err(unknown_field(&name, &["reservation"])),
@@ -195,12 +135,12 @@ impl<'de> ObjectFields<'de> for SettleFields<'de> {
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
-        if !self.reservation {
+        if self.reservation.is_none() {
             return Err(E::custom(
                 "`reservation` is missing; send the one that `/v1/reserve` returned",
             ));
         }
-        if self.with_hits && !self.hits {
+        if self.with_hits && self.hits.is_none() {
             return Err(E::custom("`hits` is missing; send what was used, 0 if nothing"));
         }
         Ok(())
