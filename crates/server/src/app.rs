@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sluicegate::backend::{Backend, Combine, admits};
 use sluicegate::rules::plan::{DomainStatus, Target};
-use sluicegate::{Checked, Engine, Snapshot, Status};
+use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use sluicegate_redis::RedisBackend;
 
 use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
@@ -17,7 +17,7 @@ use crate::reservations::Reservations;
 use crate::rls::Options;
 use crate::rls::response::Code;
 use crate::status::{denying_rule, is_unlimited};
-use crate::telemetry::{Event, Telemetry};
+use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 use crate::traces::{Span, Tracer};
 
 /// Engine, options, health, telemetry, tracer and reservations of a service. Clones share them.
@@ -231,6 +231,14 @@ impl App {
         span.set("ratelimit.code", if code == Code::Ok { "OK" } else { "OVER_LIMIT" });
         if let Some(rule) = self.denied_by(rules, checked).filter(|_| code == Code::OverLimit) {
             span.set("ratelimit.denied_by", &rule);
+        }
+    }
+
+    /// Counts a call that began at `begun`: answered, or failed with a fault.
+    pub(crate) fn record_call(&self, endpoint: Endpoint, begun: Timestamp, fault: Option<Fault>) {
+        match fault {
+            None => self.telemetry().record_response(endpoint, self.engine().now().since(begun)),
+            Some(fault) => self.telemetry().record_failure(endpoint, fault),
         }
     }
 

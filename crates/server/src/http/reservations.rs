@@ -195,10 +195,7 @@ impl Api {
         let rules = self.app.engine().snapshot();
         let checked = &mut Checked::default();
         let (reservations, engine) = (self.app.reservations(), self.app.engine());
-        let returned = match used {
-            Some(used) => reservations.commit(engine, &rules, &ticket, used, now, checked).await?,
-            None => reservations.cancel(engine, &rules, &ticket, now, checked).await?,
-        };
+        let returned = reservations.settle(engine, &rules, &ticket, used, now, checked).await?;
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         number(&mut out, r#"{"returned":"#, returned);
         out.push(b',');

@@ -56,7 +56,7 @@ const DROPPED_WITH_EACH: usize = 2;
 /// let ticket = reservations.reserve(&engine, call, TTL, &mut checked).await?;
 /// let ticket = ticket.expect("there are 1000");
 /// let committed =
-///     reservations.commit(&engine, &rules, &ticket, 300, engine.now(), &mut checked).await?;
+///     reservations.settle(&engine, &rules, &ticket, Some(300), engine.now(), &mut checked).await?;
 /// assert_eq!(committed, 500);
 /// assert_eq!(checked.statuses[0].verdict.remaining, Some(700));
 /// # Ok(())
@@ -87,15 +87,6 @@ pub enum ReservationError {
         /// The limit.
         max: usize,
     },
-}
-
-/// How a reservation is settled.
-#[derive(Clone, Copy)]
-enum Settlement {
-    /// Charges what was used.
-    Commit(u64),
-    /// Charges nothing.
-    Cancel,
 }
 
 // === impl Reservations ===
@@ -170,49 +161,23 @@ impl Reservations {
         Ok(Ticket::new(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
     }
 
-    /// Settles with what was used; returns how much was refunded.
+    /// Commits what was used, or cancels; returns how much was refunded.
     ///
     /// # Errors
     /// When there is no such reservation.
-    pub async fn commit(
+    pub async fn settle(
         &self,
         engine: &Engine<dyn Backend>,
         rules: &Snapshot<'_>,
         ticket: &Ticket,
-        used: u64,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<u64, ReservationError> {
-        self.settle(Settlement::Commit(used), engine, rules, ticket, now, checked).await
-    }
-
-    /// Cancels; returns how much was refunded.
-    ///
-    /// # Errors
-    /// When there is no such reservation.
-    pub async fn cancel(
-        &self,
-        engine: &Engine<dyn Backend>,
-        rules: &Snapshot<'_>,
-        ticket: &Ticket,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<u64, ReservationError> {
-        self.settle(Settlement::Cancel, engine, rules, ticket, now, checked).await
-    }
-
-    async fn settle(
-        &self,
-        settlement: Settlement,
-        engine: &Engine<dyn Backend>,
-        rules: &Snapshot<'_>,
-        ticket: &Ticket,
+        used: Option<u64>,
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<u64, ReservationError> {
         let entries = ticket.entries();
         let descriptors = ticket.descriptors(&entries);
         let holder = ticket.holder();
+        let request = ticket.request(used.unwrap_or(0), &descriptors);
         if holder == Ticket::NO_HOLDER {
             let nothing = ticket.request(0, &descriptors);
             let call = Call::new(rules, &nothing, now);
@@ -220,15 +185,10 @@ impl Reservations {
             peeked.map_err(|error| ReservationError::Hold(error.into()))?;
             return Ok(0);
         }
-        let settled = match settlement {
-            Settlement::Commit(used) => {
-                let request = ticket.request(used, &descriptors);
-                engine.commit(Call::new(rules, &request, now), holder, checked).await
-            }
-            Settlement::Cancel => {
-                let request = ticket.request(0, &descriptors);
-                engine.cancel(Call::new(rules, &request, now), holder, checked).await
-            }
+        let call = Call::new(rules, &request, now);
+        let settled = match used {
+            Some(_) => engine.commit(call, holder, checked).await,
+            None => engine.cancel(call, holder, checked).await,
         };
         if settled.is_ok() && is_reservable(rules, checked) {
             self.pending.settled(ticket);

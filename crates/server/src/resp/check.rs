@@ -155,13 +155,11 @@ async fn settle(
     })?;
     let rules = app.engine().snapshot();
     let (reservations, engine) = (app.reservations(), app.engine());
-    let returned = match command {
-        RuleCommand::Commit => {
-            let used = cost("what was used", args.get(2).unwrap_or_default())?;
-            reservations.commit(engine, &rules, &ticket, used, now, checked).await?
-        }
-        _ => reservations.cancel(engine, &rules, &ticket, now, checked).await?,
+    let used = match command {
+        RuleCommand::Commit => Some(cost("what was used", args.get(2).unwrap_or_default())?),
+        _ => None,
     };
+    let returned = reservations.settle(engine, &rules, &ticket, used, now, checked).await?;
     let numbers = numbers(true, checked, &rules, now);
     Ok(Reply { numbers, extra: ReplyExtra::Returned(returned), is_refundable: false })
 }
@@ -173,12 +171,7 @@ pub(super) async fn wait(command: OwnedArgs, app: App) -> Result<Reply, RespErro
     let span = app.begin_span("SG.WAIT", &HeaderMap::new());
     let result = wait_for_turn(command.args(), &app, begun).await;
     end_span(span, &result, &app);
-    match &result {
-        Ok(_) => {
-            app.telemetry().record_response(Endpoint::RespWait, app.engine().now().since(begun))
-        }
-        Err(error) => app.telemetry().record_failure(Endpoint::RespWait, error.fault),
-    }
+    app.record_call(Endpoint::RespWait, begun, result.as_ref().err().map(|error| error.fault));
     result
 }
 

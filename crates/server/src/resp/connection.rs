@@ -127,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
             let (taken, next) = self.dispatcher.execute(input, &mut self.out);
             self.from += taken;
             self.idle.is_busy |= taken > 0;
-            // ReplyWriter that are sent are gone already; those that are not must not pile up.
+            // Replies that are sent are gone already; those that are not must not pile up.
             if self.out.capacity() > USUAL_BYTES && !self.charge_buffers(self.input.len()) {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }

@@ -342,12 +342,7 @@ async fn execute_on_store(
     let app = &server.app;
     let (begun, mut checked) = (app.engine().now(), Checked::default());
     let reply = check::execute(rule_command, command.args(), server, begun, &mut checked).await;
-    match &reply {
-        Ok(_) => app
-            .telemetry()
-            .record_response(rule_command.endpoint(), app.engine().now().since(begun)),
-        Err(error) => app.telemetry().record_failure(rule_command.endpoint(), error.fault),
-    }
+    app.record_call(rule_command.endpoint(), begun, reply.as_ref().err().map(|error| error.fault));
     reply
 }
 

@@ -152,7 +152,7 @@ impl Write for OutputText<'_> {
 
 // === impl Reply ===
 
-/// Reply to a rule command: five numbers, and for some commands a extra value.
+/// Reply to a rule command: five numbers, and for some commands an extra value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// Limited, limit, remaining, retry_after, reset_after.

@@ -98,7 +98,7 @@ impl App {
         let (call, now) = (call.into(), self.engine().now());
         let endpoint = call.endpoint;
         let answered = self.answer_at(call, bytes, scratch, out, now).await;
-        self.record(endpoint, &answered, now);
+        self.record_call(endpoint, now, answered.as_ref().err().map(Failure::fault));
         answered
     }
 
@@ -144,7 +144,7 @@ impl App {
         let (call, now) = (call.into(), self.engine().now());
         let endpoint = call.endpoint;
         let answered = self.answer_local_at(&rules, call, bytes, scratch, out, now).transpose()?;
-        self.record(endpoint, &answered, now);
+        self.record_call(endpoint, now, answered.as_ref().err().map(Failure::fault));
         Some(answered)
     }
 
@@ -283,13 +283,6 @@ impl App {
             if !status.verdict.is_allowed() {
                 events::descriptor_denied(request.domain, request.entries(descriptor));
             }
-        }
-    }
-
-    fn record(&self, endpoint: Endpoint, answered: &Result<Code, Failure>, begun: Timestamp) {
-        match answered {
-            Ok(_) => self.telemetry().record_response(endpoint, self.engine().now().since(begun)),
-            Err(failure) => self.telemetry().record_failure(endpoint, failure.fault()),
         }
     }
 }

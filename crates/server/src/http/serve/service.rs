@@ -73,7 +73,7 @@ pin_project! {
         Routed { #[pin] routed: RouteFuture<Infallible> },
         /// The fast path of `POST /v1/check`.
         Checked { check: Option<PendingCheck> },
-        /// A error.
+        /// An error.
         Refused { response: Option<Response> },
         /// The memory budget does not allow the stream.
         Reset,
@@ -247,7 +247,7 @@ impl Future for ResponseFuture {
 }
 
 impl InFlight {
-    /// The response, charged to the connection; a error if the budget does not allow it.
+    /// The response, charged to the connection; an error if the budget does not allow it.
     fn charged(&mut self, response: Response) -> http::Response<ResponseBody> {
         let (head, body) = response.into_parts();
         match ResponseBody::new(body, self.stream.take(), &self.account) {
