@@ -9,7 +9,7 @@ import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, ContextManager, Iterator, Optional, Tuple, Type, cast
+from typing import Any, Callable, ContextManager, Iterator, Optional, Tuple, Type, Union, cast
 
 import anyio.from_thread
 import httpx
@@ -121,35 +121,42 @@ class Blocking:
         self._portal.call(self._target.__aexit__, kind, error, trace)
 
 
-class Faults(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """A transport that loses the first responses, or answers by itself, and counts requests."""
+LOSE = "lose"
+"""The service performs the request, and its response is lost."""
+Fault = Union[str, Tuple[int, bytes]]
 
-    def __init__(self, lost: int = 0, answer: Optional[Tuple[int, bytes]] = None) -> None:
-        self.lost = lost
-        self.answer = answer
+
+class Faults(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """A transport with a script: `LOSE` or a status and a body for each request, then no faults."""
+
+    def __init__(self, *script: Fault) -> None:
+        self.script = list(script)
         self.requests: list[httpx.Request] = []
         # Certificates take long to load, and none is used here.
         self._sync = httpx.HTTPTransport(verify=False)
         self._async = httpx.AsyncHTTPTransport(verify=False)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self._own(request) or self._kept(self._sync.handle_request(request))
+        fault = self._next(request)
+        return _answer(fault) or _lose(fault, self._sync.handle_request(request))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        own = self._own(request)
-        return own or self._kept(await self._async.handle_async_request(request))
+        fault = self._next(request)
+        return _answer(fault) or _lose(fault, await self._async.handle_async_request(request))
 
-    def _own(self, request: httpx.Request) -> Optional[httpx.Response]:
+    def _next(self, request: httpx.Request) -> Optional[Fault]:
         self.requests.append(request)
-        return (
-            None if self.answer is None else httpx.Response(self.answer[0], content=self.answer[1])
-        )
+        return self.script.pop(0) if self.script else None
 
-    def _kept(self, response: httpx.Response) -> httpx.Response:
-        if self.lost > 0:
-            self.lost -= 1
-            raise httpx.ReadError("the response is lost")
-        return response
+
+def _answer(fault: Optional[Fault]) -> Optional[httpx.Response]:
+    return httpx.Response(fault[0], content=fault[1]) if isinstance(fault, tuple) else None
+
+
+def _lose(fault: Optional[Fault], response: httpx.Response) -> httpx.Response:
+    if fault == LOSE:
+        raise httpx.ReadError("the response is lost")
+    return response
 
 
 def unreachable() -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from conftest import Faults, MakeClient, denied, unreachable
+import json
+from typing import Tuple
 
-from sluicegate import Client, Request, ServiceError, Unavailable
+import pytest
+from conftest import LOSE, Faults, MakeClient, denied, unreachable
+
+from sluicegate import Client, Request, ServiceError, SettledReservation, Unavailable
 
 
 def test_a_retry_after_a_lost_response_is_charged_once(make_client: MakeClient, name: str) -> None:
-    faults = Faults(lost=1)
+    faults = Faults(LOSE)
     with make_client(transport=faults, on_unavailable="raise") as client:
         assert client.check("test", {"user": name}).remaining == 2
         first, second = faults.requests
@@ -23,7 +26,7 @@ def test_every_charging_call_survives_a_lost_response(make_client: MakeClient, n
     with make_client(transport=faults, on_unavailable="raise") as client:
 
         def losing() -> Client:
-            faults.lost = 1
+            faults.script.append(LOSE)
             return client
 
         checked = losing().check("test", {"tokens": name}, hits=100)
@@ -37,8 +40,17 @@ def test_every_charging_call_survives_a_lost_response(make_client: MakeClient, n
         assert client.peek("test", {"tokens": name}).remaining == 700
 
 
+def test_the_key_of_a_refund_is_that_of_its_check(make_client: MakeClient, name: str) -> None:
+    faults = Faults()
+    with make_client(transport=faults) as client:
+        client.refund(client.check("test", {"user": name}, idempotency_key=name))
+    check, refund = faults.requests
+    assert check.headers["Idempotency-Key"] == refund.headers["Idempotency-Key"] == name
+    assert check.content == refund.content
+
+
 def test_retries_are_bounded(make_client: MakeClient, name: str) -> None:
-    faults = Faults(lost=9)
+    faults = Faults(*[LOSE] * 9)
     with make_client(transport=faults, retries=2, on_unavailable="raise") as client:
         with pytest.raises(Unavailable, match="ReadError: the response is lost"):
             client.check("test", {"user": name})
@@ -75,9 +87,10 @@ def test_a_lost_settlement_is_visible_and_does_not_raise(
     faults = Faults()
     with make_client(transport=faults) as client:
         held = client.reserve("test", {"tokens": name}, hits=300)
-        faults.answer = (503, b'{"error":{"code":"overloaded","message":"too many","context":{}}}')
-        settled = held.commit(100)
-        assert settled.source == "policy" and str(settled.error) == "too many"
+        busy = (503, b'{"error":{"code":"overloaded","message":"too many","context":{}}}')
+        faults.script += [busy] * 4
+        for result in (held.renew(60), held.commit(100)):
+            assert result.source == "policy" and str(result.error) == "too many"
 
 
 def test_operator_calls_never_follow_the_policy(make_client: MakeClient) -> None:
@@ -87,17 +100,17 @@ def test_operator_calls_never_follow_the_policy(make_client: MakeClient) -> None
 
 @pytest.mark.parametrize("body", [b"", b"hello", b"[]", b"{}", b'{"allowed":true}'])
 def test_another_server_is_an_error_with_a_remedy(make_client: MakeClient, body: bytes) -> None:
-    with make_client(transport=Faults(answer=(200, body))) as client:
+    with make_client(transport=Faults((200, body))) as client:
         with pytest.raises(ServiceError, match="not a response of Sluicegate.* HTTP address"):
             client.check("test", {"user": "x"})
-    with make_client(transport=Faults(answer=(404, body))) as client:
+    with make_client(transport=Faults((404, body))) as client:
         with pytest.raises(ServiceError, match="status 404, not from Sluicegate"):
             client.check("test", {"user": "x"})
 
 
 def test_errors_as_problems_have_the_same_form(make_client: MakeClient) -> None:
     problem = b'{"status":400,"detail":"line 1","code":"invalid_request","line":1}'
-    with make_client(transport=Faults(answer=(400, problem))) as client:
+    with make_client(transport=Faults((400, problem))) as client:
         with pytest.raises(ServiceError, match="400 invalid_request: line 1") as raised:
             client.check("test", {"user": "x"})
     assert raised.value.context["line"] == 1
@@ -120,3 +133,29 @@ def test_settings_are_validated() -> None:
         Client(timeout=0)
     with pytest.raises(ValueError, match="retries -1: must be 0 or more"):
         Client(retries=-1)
+
+
+def error(status: int, code: str) -> Tuple[int, bytes]:
+    return status, json.dumps({"error": {"code": code, "message": "m", "context": {}}}).encode()
+
+
+def test_a_retry_that_finds_the_reservation_settled_has_settled_it(
+    make_client: MakeClient, name: str
+) -> None:
+    """As behind a load balancer, where the retry reaches a node without the first response."""
+    faults = Faults()
+    with make_client(transport=faults, on_unavailable="raise") as client:
+        held = client.reserve("test", {"tokens": name}, hits=300)
+        faults.script += [LOSE, error(410, "settled_reservation")]
+        assert held.commit(100).source == "service"
+        faults.script += [error(410, "settled_reservation")]
+        with pytest.raises(SettledReservation):
+            held.commit(100)
+
+
+def test_a_retry_waits_for_its_first_attempt_to_end(make_client: MakeClient, name: str) -> None:
+    in_use = error(409, "idempotency_key_in_use")
+    with make_client(transport=Faults(LOSE, in_use), retries=2) as client:
+        assert client.wait("test", {"tokens": name}).remaining == 999
+    with make_client(transport=Faults(in_use)) as client, pytest.raises(ServiceError, match="409"):
+        client.wait("test", {"tokens": name})
