@@ -190,7 +190,7 @@ fn drive(services: &[Running], rate: u32, time: Duration) -> anyhow::Result<Part
 
 /// Scripts that Redis has run.
 fn script_calls(redis: &Single) -> u64 {
-    count_scripts(&redis.ask(&["INFO", "commandstats"]).to_string())
+    count_scripts(&redis.command(&["INFO", "commandstats"]).to_string())
 }
 
 fn count_scripts(commandstats: &str) -> u64 {

@@ -12,26 +12,26 @@ use tokio::net::{TcpListener, TcpStream};
 ///
 /// # Errors
 /// When the address is invalid or in use.
-pub async fn listen() -> io::Result<(TcpListener, Stay)> {
+pub async fn listen() -> io::Result<(TcpListener, Lifetime)> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some("--serve"), Some(address)) => {
             let listener = TcpListener::bind(&address).await?;
             println!("serving on {}", listener.local_addr()?);
-            Ok((listener, Stay::Yes))
+            Ok((listener, Lifetime::Service))
         }
-        (None, None) => Ok((TcpListener::bind("127.0.0.1:0").await?, Stay::No)),
+        (None, None) => Ok((TcpListener::bind("127.0.0.1:0").await?, Lifetime::Demo)),
         _ => Err(io::Error::other("usage: [--serve ADDRESS]")),
     }
 }
 
 /// Whether a server keeps running for other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stay {
+pub enum Lifetime {
     /// It does.
-    Yes,
+    Service,
     /// It ends after its demonstration.
-    No,
+    Demo,
 }
 
 /// Response of a server.

@@ -17,11 +17,11 @@ use crate::rules::Source;
 ///
 /// ```
 /// use sluicegate_config::files::ReadOptions;
-/// use sluicegate_config::watch::{Look, Watch};
+/// use sluicegate_config::watch::{PollResult, Watch};
 ///
 /// let mut watch = Watch::new(["src/lib.rs"], ReadOptions::default());
 /// assert_eq!(watch.read()?.len(), 1);
-/// assert!(matches!(watch.look(), Look::Same));
+/// assert!(matches!(watch.poll(), PollResult::Same));
 /// # Ok::<(), sluicegate_config::files::FileError>(())
 /// ```
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Watch {
 
 /// The result of a poll.
 #[derive(Debug)]
-pub enum Look {
+pub enum PollResult {
     /// Nothing has changed.
     Same,
     /// A file has changed, and may still be changing: poll again soon.
@@ -91,38 +91,38 @@ impl Watch {
     }
 
     /// Polls for changes since the files were read.
-    pub fn look(&mut self) -> Look {
+    pub fn poll(&mut self) -> PollResult {
         let stamps = self.stamps();
         if stamps == self.read {
             self.changing = None;
-            return if self.doubtful { self.look_closely() } else { Look::Same };
+            return if self.doubtful { self.compare_contents() } else { PollResult::Same };
         }
         if self.changing.as_ref() != Some(&stamps) {
             self.changing = Some(stamps);
-            return Look::Changing;
+            return PollResult::Changing;
         }
         let texts = self.texts();
         if self.stamps() != stamps {
-            return Look::Changing;
+            return PollResult::Changing;
         }
         self.adopt(stamps);
         self.compare(texts)
     }
 
-    fn look_closely(&mut self) -> Look {
+    fn compare_contents(&mut self) -> PollResult {
         self.doubtful = false;
         let texts = self.texts();
         self.compare(texts)
     }
 
     /// Compares contents: a touched or moved file is unchanged.
-    fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> Look {
+    fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> PollResult {
         match texts {
-            Ok(texts) if self.texts.as_ref() == Some(&texts) => Look::Same,
+            Ok(texts) if self.texts.as_ref() == Some(&texts) => PollResult::Same,
             // After a failure every reading is a change, also that of an empty directory.
             texts => {
                 self.texts = texts.as_ref().ok().cloned();
-                Look::Changed(texts)
+                PollResult::Changed(texts)
             }
         }
     }

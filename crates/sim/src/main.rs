@@ -3,7 +3,7 @@
 use clap::Parser;
 use sluicegate_sim::{Outcome, simulate};
 
-/// Deterministic simulation of nodes and their store under faults: limits are kept, and quota is
+/// Deterministic simulation of nodes and their store under faults: limits are enforced, and quota is
 /// used.
 ///
 /// A scenario follows from its seed. A violation is printed with the command that reproduces it;

@@ -103,11 +103,11 @@ struct Fate {
 }
 
 /// Process number of the observer.
-pub(crate) const ONLOOKER: u64 = 0;
+pub(crate) const OBSERVER: u64 = 0;
 
 impl Conditions {
     /// All calls arrive once, with little delay.
-    pub const FAIR: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
+    pub const NORMAL: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
 }
 
 // === impl Net ===
@@ -123,7 +123,7 @@ impl Net {
     ) -> Arc<Self> {
         let state = State {
             rng,
-            conditions: Conditions::FAIR,
+            conditions: Conditions::NORMAL,
             store,
             primary: 0,
             is_down: false,
@@ -148,7 +148,7 @@ impl Net {
             process,
             net: self.clone(),
             timeout,
-            is_onlooker: process == ONLOOKER,
+            is_onlooker: process == OBSERVER,
             is_gone: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             primary: AtomicU64::new(self.state.lock().primary),

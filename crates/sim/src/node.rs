@@ -73,7 +73,7 @@ impl Node {
 
     /// Unspent leased quota of an identity.
     pub(crate) fn held(&self, rule: usize, identity: usize) -> u64 {
-        let names = [format!("rule{rule}"), format!("who{identity}")];
+        let names = [format!("rule{rule}"), format!("id{identity}")];
         let has = |bytes: &[u8], name: &str| {
             bytes.windows(name.len()).any(|part| part == name.as_bytes())
         };
@@ -85,7 +85,7 @@ impl Node {
 
     /// Remaining quota of each limit.
     pub(crate) async fn left(&self, rule: usize, identity: usize) -> Vec<i64> {
-        let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
+        let (key, value) = (format!("rule{rule}"), format!("id{identity}"));
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
@@ -98,7 +98,7 @@ impl Node {
 
     /// Sends a hit; whether it is allowed.
     pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
-        let (key, value) = (format!("rule{rule}"), format!("who{identity}"));
+        let (key, value) = (format!("rule{rule}"), format!("id{identity}"));
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: cost };

@@ -45,7 +45,7 @@ fn one(nodes: usize, sync_ms: u64) -> anyhow::Result<Row> {
     let scenario = scenario(nodes, sync_ms);
     let history = world::run(&scenario, false)?;
     let admitted: Vec<Hit> = history.hits.iter().filter(|hit| hit.allowed).copied().collect();
-    let span_us = sync_ms * 1_000 + (4 * scenario.trouble.conditions.delay_ms + 6) * 1_000;
+    let span_us = sync_ms * 1_000 + (4 * scenario.fault_plan.conditions.delay_ms + 6) * 1_000;
     let windows = admitted.iter().map(|hit| hit.answered_us / PER_US);
     let over = windows.clone().min().into_iter().flat_map(|first| {
         let last = windows.clone().max().unwrap_or(first);
@@ -87,7 +87,7 @@ fn scenario(nodes: usize, sync_ms: u64) -> Scenario {
         rules: vec![rule],
         reloaded: 1_000,
         streams: (0..nodes).map(stream).collect(),
-        trouble: FaultPlan { conditions: Conditions::FAIR, faults: Vec::new(), over_ms: 0 },
+        fault_plan: FaultPlan { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 },
         timeout_ms: 10,
     }
 }

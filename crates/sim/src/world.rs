@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::net::{Net, ONLOOKER, Synced};
+use crate::net::{Net, OBSERVER, Synced};
 use crate::node::{Node, Start};
 use crate::rng::SimRng;
 use crate::scenario::{Arrival, Fault, LevelPlan, LimitPlan, Scenario};
@@ -47,7 +47,7 @@ pub struct History {
     /// Unspent leases at data losses: time, rule, identity and amount.
     pub held: Vec<(u64, usize, usize, u64)>,
     /// Samples of the store's state.
-    pub looks: Vec<Look>,
+    pub samples: Vec<Sample>,
     /// Sync calls.
     pub syncs: Vec<Synced>,
     /// Start and end.
@@ -66,7 +66,7 @@ pub struct History {
 
 /// State of a limit at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct Sample {
     /// Rule.
     pub rule: usize,
     /// Identity.
@@ -84,7 +84,7 @@ pub struct Look {
 }
 
 /// Sampling interval.
-const LOOK_EVERY_MS: u64 = 53;
+const SAMPLE_EVERY_MS: u64 = 53;
 /// Wait for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -95,12 +95,12 @@ struct World<'a> {
     net: Arc<Net>,
     rng: SimRng,
     /// Observer that reads the store under all faults.
-    onlooker: Node,
+    observer: Node,
     slots: Vec<NodeSlot>,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
     held: Vec<(u64, usize, usize, u64)>,
-    looks: Vec<Look>,
+    samples: Vec<Sample>,
     processes: u64,
     /// Whether the reloaded rules are active.
     is_later: Vec<bool>,
@@ -124,7 +124,7 @@ pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
         let trace = Trace::new(&truth, is_verbose);
         let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
         let net = Net::new(&truth, &trace, store, SimRng::new(scenario.seed, "net"));
-        net.set_conditions(scenario.trouble.conditions);
+        net.set_conditions(scenario.fault_plan.conditions);
         let yaml = scenario.yaml(false);
         let mut rng = SimRng::new(scenario.seed, "onlooker");
         let start = Start {
@@ -135,9 +135,9 @@ pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
             timeout: Duration::from_secs(1),
             rng: &mut rng,
         };
-        let onlooker = Node::start("onlooker".to_owned(), ONLOOKER, start)?;
+        let observer = Node::start("onlooker".to_owned(), OBSERVER, start)?;
         let mut world = World {
-            onlooker,
+            observer,
             scenario,
             trace,
             net,
@@ -146,7 +146,7 @@ pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
             hits: Arc::default(),
             faults: Vec::new(),
             held: Vec::new(),
-            looks: Vec::new(),
+            samples: Vec::new(),
             processes: 0,
             is_later: vec![false; scenario.clocks.len()],
             truth,
@@ -167,16 +167,16 @@ impl World<'_> {
         let disagreed = disagreed.max(self.disagreements());
         let arrivals = self.arrivals();
         let mut arrivals = arrivals.iter().peekable();
-        let mut faults = self.scenario.trouble.faults.iter().peekable();
-        let mut next_look = LOOK_EVERY_MS;
+        let mut faults = self.scenario.fault_plan.faults.iter().peekable();
+        let mut next_sample = SAMPLE_EVERY_MS;
         loop {
             let next_arrival = arrivals.peek().map(|arrival| arrival.at_ms);
             let next_fault = faults.peek().map(|(at, _)| *at);
             let Some(at) = next_arrival.into_iter().chain(next_fault).min() else { break };
-            while next_look < at {
-                sleep_until(begin + Duration::from_millis(next_look)).await;
-                self.look().await;
-                next_look += LOOK_EVERY_MS;
+            while next_sample < at {
+                sleep_until(begin + Duration::from_millis(next_sample)).await;
+                self.sample().await;
+                next_sample += SAMPLE_EVERY_MS;
             }
             sleep_until(begin + Duration::from_millis(at)).await;
             while let Some((_, fault)) = faults.next_if(|(then, _)| *then <= at) {
@@ -192,7 +192,7 @@ impl World<'_> {
             hits: std::mem::take(&mut *self.hits.lock()),
             faults: std::mem::take(&mut self.faults),
             held: std::mem::take(&mut self.held),
-            looks: std::mem::take(&mut self.looks),
+            samples: std::mem::take(&mut self.samples),
             syncs: self.net.syncs(),
             span_us: (begin_us, self.truth.now_us()),
             hash: self.trace.hash(),
@@ -242,7 +242,7 @@ impl World<'_> {
             let allowed = node.hit(rule, identity, cost).await;
             let answered_us = truth.event_us();
             let verdict = if allowed { "allowed" } else { "denied" };
-            trace.line(format_args!("{} rule{rule} who{identity} {cost} {verdict}", node.name));
+            trace.line(format_args!("{} rule{rule} id{identity} {cost} {verdict}", node.name));
             hits.lock().push(Hit {
                 rule,
                 identity,
@@ -318,20 +318,20 @@ impl World<'_> {
     }
 
     /// Samples the state of all limits.
-    async fn look(&mut self) {
+    async fn sample(&mut self) {
         let at_us = self.truth.now_us();
         for (rule, plan) in self.scenario.rules.iter().enumerate() {
             if matches!(plan.level, LevelPlan::Eventual { .. }) {
                 continue;
             }
             for identity in 0..plan.identities {
-                let left = self.onlooker.left(rule, identity).await;
+                let left = self.observer.left(rule, identity).await;
                 let nodes = self.slots.iter().filter_map(|index| index.node.as_ref());
                 let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
                 for (limit, left) in plan.limits.iter().zip(left) {
                     let passed = self.passed(rule, identity, *limit, at_us);
                     let limit = *limit;
-                    self.looks.push(Look { rule, identity, at_us, limit, left, passed, held });
+                    self.samples.push(Sample { rule, identity, at_us, limit, left, passed, held });
                 }
             }
         }

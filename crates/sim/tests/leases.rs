@@ -14,7 +14,7 @@ fn passed(level: LevelPlan, rate: u64, burst: u64, cost: u64) -> u64 {
         clocks: vec![(0, 0); 3],
         rules: vec![RulePlan { limits, level, policy: Policy::Deny, identities: 1 }],
         streams: (0..3).map(|node| Stream { node, rule: 0, identity: 0, cost, pattern }).collect(),
-        trouble: FaultPlan { conditions: Conditions::FAIR, faults: Vec::new(), over_ms: 0 },
+        fault_plan: FaultPlan { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 },
         ..Scenario::new(1)
     };
     let history = world::run(&scenario, false).unwrap();

@@ -98,12 +98,12 @@ async fn ask(engine: &Engine<RedisBackend>, mut rng: SimRng, step: u64) -> Strin
 }
 
 fn keyspace(server: &Single) -> Vec<String> {
-    let text = |command: &[&str]| match server.ask(command) {
+    let text = |command: &[&str]| match server.command(command) {
         Reply::Text(text) | Reply::Status(text) => text,
         other => panic!("{command:?}: {other:?}"),
     };
     let many = |command: &[&str]| -> Vec<String> {
-        let Reply::Array(replies) = server.ask(command) else { panic!("{command:?}") };
+        let Reply::Array(replies) = server.command(command) else { panic!("{command:?}") };
         let text = |reply| match reply {
             Reply::Text(text) => text,
             other => panic!("{command:?}: {other:?}"),

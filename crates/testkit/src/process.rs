@@ -64,7 +64,8 @@ impl Process {
         };
         let mut this = Self { shell, words, answers, folder: folder.to_owned(), pid: 0 };
         let pid = this.answer();
-        this.pid = pid.parse().unwrap_or_else(|_| panic!("the shell said `{pid}`, not a process"));
+        this.pid =
+            pid.parse().unwrap_or_else(|_| panic!("the shell printed `{pid}`, not a process"));
         this
     }
 
@@ -142,7 +143,7 @@ impl Process {
     fn answer(&mut self) -> String {
         let mut line = String::new();
         if let Err(error) = self.answers.read_line(&mut line) {
-            panic!("the shell of process {} says nothing: {error}", self.pid);
+            panic!("the shell of process {} does not respond: {error}", self.pid);
         }
         line.trim_end().to_owned()
     }

@@ -55,7 +55,11 @@ impl fmt::Display for Reply {
 }
 
 /// Sends one command on a new connection, after an optional `AUTH`.
-pub(crate) fn ask(socket: &Path, auth: Option<[&str; 2]>, command: &[&str]) -> io::Result<Reply> {
+pub(crate) fn command(
+    socket: &Path,
+    auth: Option<[&str; 2]>,
+    command: &[&str],
+) -> io::Result<Reply> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;

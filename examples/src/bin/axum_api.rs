@@ -19,7 +19,7 @@ use sluicegate::limit::TokenBucket;
 use sluicegate::tower::RateLimitLayer;
 use sluicegate::tower::key::{Everybody, first_of, header, peer_ip};
 use sluicegate::{LimitError, Limiter};
-use sluicegate_examples::{Stay, listen};
+use sluicegate_examples::{Lifetime, listen};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,8 +34,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = listener.local_addr()?;
     let server = axum::serve(listener, app).into_future();
     match stay {
-        Stay::Yes => server.await?,
-        Stay::No => tokio::select! {
+        Lifetime::Service => server.await?,
+        Lifetime::Demo => tokio::select! {
             ended = server => ended?,
             shown = show(address) => shown?,
         },

@@ -34,17 +34,17 @@ fn show(folder: &Path) -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder(Default::default()).clock(ManualClock::new()).build()?;
     let watch = Watch::new([folder], ReadOptions::default());
     let (mut follower, _warnings) = engine.follow(watch, Default::default())?;
-    ask(&engine, "alice");
-    ask(&engine, "alice");
+    check(&engine, "alice");
+    check(&engine, "alice");
 
     write(folder, "rate: 5/day")?;
     follow(&mut follower, folder);
-    ask(&engine, "alice");
-    ask(&engine, "bob");
+    check(&engine, "alice");
+    check(&engine, "bob");
 
     write(folder, "rat: 7/day")?;
     follow(&mut follower, folder);
-    ask(&engine, "alice");
+    check(&engine, "alice");
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn follow(follower: &mut Follower, folder: &Path) {
     }
 }
 
-fn ask(engine: &Engine, user: &str) {
+fn check(engine: &Engine, user: &str) {
     let entries = [Entry::new("user", user)];
     let descriptors = [Descriptor::of(&entries)];
     let checked = engine.check(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });

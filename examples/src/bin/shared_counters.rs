@@ -33,10 +33,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let nodes = [node(redis.url()).await?, node(redis.url()).await?];
     for round in 0..4 {
         let number = round % nodes.len();
-        ask(&nodes[number], &format!("node {}", number + 1)).await?;
+        check(&nodes[number], &format!("node {}", number + 1)).await?;
     }
     redis.kill();
-    ask(&nodes[0], "node 1 without Redis").await
+    check(&nodes[0], "node 1 without Redis").await
 }
 
 /// Startup of each process of a fleet.
@@ -53,7 +53,7 @@ async fn node(url: &str) -> Result<Engine<RedisBackend>, Box<dyn Error>> {
     Ok(RedisBackend::attach(engine, Store::new(link, StoreOptions::default())))
 }
 
-async fn ask(node: &Engine<RedisBackend>, name: &str) -> Result<(), Box<dyn Error>> {
+async fn check(node: &Engine<RedisBackend>, name: &str) -> Result<(), Box<dyn Error>> {
     let entries = [Entry::new("user", "alice")];
     let descriptors = [Descriptor::of(&entries)];
     let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };

@@ -16,7 +16,7 @@ use sluicegate::limit::TokenBucket;
 use sluicegate::tower::RateLimitLayer;
 use sluicegate::tower::key::peer_ip;
 use sluicegate::{LimitError, Limiter};
-use sluicegate_examples::{Stay, listen};
+use sluicegate_examples::{Lifetime, listen};
 use tonic::Status;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::transport::{Channel, Server};
@@ -34,8 +34,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .add_service(health)
         .serve_with_incoming(TcpIncoming::from(listener));
     match stay {
-        Stay::Yes => server.await?,
-        Stay::No => tokio::select! {
+        Lifetime::Service => server.await?,
+        Lifetime::Demo => tokio::select! {
             ended = server => ended?,
             shown = show(address) => shown?,
         },

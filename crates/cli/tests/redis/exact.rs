@@ -31,7 +31,7 @@ fn through_one_server() {
     let server = Single::start();
     admits_exactly_the_limit(server.url());
     // Whatever was left there says whose it is, and goes by itself.
-    let keys = server.ask(&["KEYS", "*"]);
+    let keys = server.command(&["KEYS", "*"]);
     assert!(!keys.items().is_empty());
     for key in keys.items().iter().map(ToString::to_string) {
         assert!(key.starts_with("sg:1:"), "{key}");
@@ -76,7 +76,7 @@ fn on_the_keys_of_envoyproxy_ratelimit() {
     let server = Single::start();
     admits_exactly_on_envoys_keys(server.url());
     // Which are named by the second at which the year began.
-    let keys = server.ask(&["KEYS", "shop_envoy_*"]);
+    let keys = server.command(&["KEYS", "shop_envoy_*"]);
     let used = keys.items().iter().map(|key| server.cli(&["GET", &key.to_string()]));
     let used: Vec<u64> = used.map(|used| used.parse().unwrap()).collect();
     assert!(used.len() == 2 && used.iter().all(|used| *used >= 150), "{keys}: {used:?}");

@@ -41,7 +41,7 @@ pub fn await_lease(server: &Single, key: &str) {
 
 /// Who has said hello to the store lately.
 pub fn nodes(server: &Single) -> Vec<String> {
-    let all = server.ask(&["ZRANGE", "sg:1:{nodes}", "0", "-1"]);
+    let all = server.command(&["ZRANGE", "sg:1:{nodes}", "0", "-1"]);
     all.items().iter().map(ToString::to_string).collect()
 }
 
@@ -55,7 +55,7 @@ pub fn stop(services: &mut [Service]) {
 
 /// What time it is, in microseconds, by the store's clock.
 pub fn store_time(server: &Single) -> u64 {
-    let told = server.ask(&["TIME"]);
+    let told = server.command(&["TIME"]);
     let parts: Vec<u64> =
         told.items().iter().map(|part| part.to_string().parse().unwrap()).collect();
     parts[0] * 1_000_000 + parts[1]

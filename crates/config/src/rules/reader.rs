@@ -210,18 +210,18 @@ impl Reader<'_> {
             Content::Scalar { text, style: Style::Plain } => self.check_integral(value, text),
             Content::Scalar { .. } => Ok(()),
             Content::Sequence(_) => {
-                let mut looked = Ok(());
+                let mut checked = Ok(());
                 for item in value.items() {
-                    looked = self.check_nested_item(&item).and(looked);
+                    checked = self.check_nested_item(&item).and(checked);
                 }
-                looked
+                checked
             }
             Content::Mapping(pairs) => {
-                let mut looked = Ok(());
+                let mut checked = Ok(());
                 for pair in pairs.iter() {
-                    looked = self.check_nested_pair(value, pair).and(looked);
+                    checked = self.check_nested_pair(value, pair).and(checked);
                 }
-                looked
+                checked
             }
         }
     }

@@ -43,7 +43,7 @@ impl Allowance {
             beyond += held_at(case, *at);
             gifts.push((*at, synced_by, beyond.min(limit.capacity())));
         }
-        let fails = !scenario.is_calm() && case.plan.policy == Policy::Local;
+        let fails = !scenario.is_fault_free() && case.plan.policy == Policy::Local;
         let max_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
         let shares = fails.then(|| max_cost * scenario.clocks.len() as u64);
         Self { gifts, shares }

@@ -6,45 +6,45 @@
 use super::Case;
 use super::allowance::{Allowance, synced_by};
 use crate::scenario::{Fault, LevelPlan, LimitPlan, Policy};
-use crate::world::Look;
+use crate::world::Sample;
 
 /// The first violating sample, if any.
 pub(super) fn judge(case: &Case<'_>, limit: LimitPlan) -> Option<String> {
     let first = case.hits.first()?;
     let is_eventual = matches!(case.plan.level, LevelPlan::Eventual { .. });
     // Local shares are charged later, and reloaded limits have other counts.
-    let is_other = case.plan.policy == Policy::Local && !case.scenario.is_calm();
-    if is_eventual || is_other || case.scenario.trouble.reloads() {
+    let is_other = case.plan.policy == Policy::Local && !case.scenario.is_fault_free();
+    if is_eventual || is_other || case.scenario.fault_plan.reloads() {
         return None;
     }
     let allowance = Allowance::new(case, limit);
-    let untold: Vec<(u64, u64)> = case
+    let unsynced: Vec<(u64, u64)> = case
         .history
         .faults
         .iter()
         .filter(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
         .map(|(at, _)| (*at, synced_by(case, *at)))
         .collect();
-    let is_synced = |at: u64| !untold.iter().any(|(from, to)| (*from..=*to).contains(&at));
-    let is_wrong = |look: &&Look| {
+    let is_synced = |at: u64| !unsynced.iter().any(|(from, to)| (*from..=*to).contains(&at));
+    let is_wrong = |sample: &&Sample| {
         // Leases acquired before the re-push are excess too, and may still be held.
-        let has_forgotten = untold.iter().any(|(from, _)| *from <= look.at_us);
-        let held = if has_forgotten { 0 } else { look.held };
-        let known = i128::from(look.passed) + i128::from(held) + i128::from(look.left);
-        let beyond = allowance.between(0, look.at_us);
+        let has_lost_data = unsynced.iter().any(|(from, _)| *from <= sample.at_us);
+        let held = if has_lost_data { 0 } else { sample.held };
+        let known = i128::from(sample.passed) + i128::from(held) + i128::from(sample.left);
+        let beyond = allowance.between(0, sample.at_us);
         known > i128::from(limit.capacity()) + i128::from(beyond)
     };
-    let looks = case.history.looks.iter().filter(|look| {
-        (look.rule, look.identity, look.limit) == (first.rule, first.identity, limit)
-            && is_synced(look.at_us)
+    let samples = case.history.samples.iter().filter(|sample| {
+        (sample.rule, sample.identity, sample.limit) == (first.rule, first.identity, limit)
+            && is_synced(sample.at_us)
     });
-    looks.into_iter().find(is_wrong).map(|look| {
+    samples.into_iter().find(is_wrong).map(|sample| {
         format!(
             "at {} {} had passed in this window, {} were held and {} left, of {}",
-            look.at_us,
-            look.passed,
-            look.held,
-            look.left,
+            sample.at_us,
+            sample.passed,
+            sample.held,
+            sample.left,
             limit.capacity()
         )
     })

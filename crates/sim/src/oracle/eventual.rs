@@ -45,7 +45,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         LimitPlan::Bucket { .. } => return None,
     };
     let first = case.hits.first()?;
-    let key = format!("{{sim|rule{}=who{}}}:e", first.rule, first.identity);
+    let key = format!("{{sim|rule{}=id{}}}:e", first.rule, first.identity);
     let is_its = |sync: &&Synced| sync.keys.iter().any(|known| known.ends_with(&key));
     let forgot = case.history.faults.iter().filter_map(|(at, fault)| match fault {
         Fault::FailOver(lost_ms) => Some((at.saturating_sub(lost_ms * 1_000), *at)),
@@ -68,15 +68,15 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
     };
     window.synced_us = window.admitted.iter().map(|hit| window.first_synced(hit)).collect();
     // A partitioned node that admits its share does not know its peers' counts.
-    if case.plan.policy == Policy::Local && !case.scenario.is_calm() {
+    if case.plan.policy == Policy::Local && !case.scenario.is_fault_free() {
         return None;
     }
     let apart_us = sync_ms.max(GOOD_MIN_MS) * 1_000 + window.edge_us + 2_000;
     // Counts are pushed twice per interval and fresh for one, plus the maximum time of the calls.
-    let calls_us = (4 * case.scenario.trouble.conditions.delay_ms + 6) * 1_000;
+    let calls_us = (4 * case.scenario.fault_plan.conditions.delay_ms + 6) * 1_000;
     let bound_us = case
         .scenario
-        .is_calm()
+        .is_fault_free()
         .then_some((sync_ms.max(GOOD_MIN_MS) + sync_ms / 2) * 1_000 + calls_us);
     let judged = window.admitted.iter().enumerate();
     judged.into_iter().find_map(|(index, hit)| {

@@ -1,7 +1,7 @@
 //! Judges a history.
 //!
-//! A hit is decided at an unknown time between request and answer. A limit was kept if some choice
-//! of times keeps it: each judge searches for an interval or window that *certainly* holds too many
+//! A hit is decided at an unknown time between request and answer. A limit was enforced if some choice
+//! of times satisfies it: each judge searches for an interval or window that *certainly* holds too many
 //! hits.
 //!
 //! | module | property |
@@ -57,7 +57,7 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
             let case = Case { scenario, history, plan, hits };
             violations.extend(case.judge().into_iter().map(|description| {
                 let level = plan.level;
-                Violation { subject: format!("rule{rule} who{identity} ({level:?})"), description }
+                Violation { subject: format!("rule{rule} id{identity} ({level:?})"), description }
             }));
         }
     }
@@ -71,7 +71,7 @@ impl Case<'_> {
         let mut found = Vec::new();
         for limit in &self.plan.limits {
             // While rules change, either limit applies.
-            let max = if self.scenario.trouble.reloads() { self.scenario.reloaded } else { 0 };
+            let max = if self.scenario.fault_plan.reloads() { self.scenario.reloaded } else { 0 };
             let limit = limit.times(max.max(1_000));
             found.extend(self.over(limit));
             found.extend(charges::judge(self, limit));

@@ -29,17 +29,17 @@ const ENOUGH: u64 = 60;
 
 /// Violations of utilization and fairness.
 pub(super) fn judge(case: &Case<'_>) -> Vec<String> {
-    if case.scenario.trouble.reloads() {
+    if case.scenario.fault_plan.reloads() {
         return Vec::new();
     }
     let mut found = Vec::new();
-    if case.scenario.is_calm() {
+    if case.scenario.is_fault_free() {
         found.extend(too_little(case, 0, floor(case.plan.level)));
         found.extend(unfair(case));
     } else {
-        let well_us = case.history.span_us.0 + case.scenario.well_ms() * 1_000;
+        let recovered_us = case.history.span_us.0 + case.scenario.recovered_ms() * 1_000;
         let (hundredths, missing) = floor(case.plan.level);
-        found.extend(too_little(case, well_us, (hundredths, missing + lost_for_good(case))));
+        found.extend(too_little(case, recovered_us, (hundredths, missing + lost_for_good(case))));
     }
     found
 }
@@ -80,7 +80,7 @@ fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
     let mut passed = 0;
     for hit in &hits {
         clock.set(Timestamp::from_micros(at(hit)));
-        let (key, value) = (format!("rule{}", hit.rule), format!("who{}", hit.identity));
+        let (key, value) = (format!("rule{}", hit.rule), format!("id{}", hit.identity));
         let entries = [Entry::new(&key, &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "sim", descriptors: &descriptors, hits: hit.cost };
@@ -110,6 +110,5 @@ fn unfair(case: &Case<'_>) -> Option<String> {
     let least = *shares.iter().min()?;
     let is_unfair =
         total >= ENOUGH * nodes as u64 && least * nodes as u64 * 100 < total * EVEN_SHARE;
-    is_unfair
-        .then(|| format!("of {total} that passed, nodes that were asked the same had {shares:?}"))
+    is_unfair.then(|| format!("of {total} that passed, nodes with equal demand had {shares:?}"))
 }

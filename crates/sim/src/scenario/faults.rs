@@ -46,13 +46,13 @@ pub enum Fault {
 }
 
 /// Calls are delayed, lost and duplicated.
-const FOUL: Conditions =
+const DEGRADED: Conditions =
     Conditions { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
 
 impl FaultPlan {
     pub(super) fn new(rng: &mut SimRng, nodes: usize, length_ms: u64) -> Self {
         let delay_ms = rng.choose(&[0, 1, 2, 3]);
-        let conditions = Conditions { delay_ms, ..Conditions::FAIR };
+        let conditions = Conditions { delay_ms, ..Conditions::NORMAL };
         let kinds = rng.choose(&[0, 0, 1, 1, 2, 3]);
         let over = length_ms * 6 / 10;
         let mut faults = Vec::new();
@@ -66,12 +66,6 @@ impl FaultPlan {
         }
         faults.sort_by_key(|(at, _)| *at);
         Self { conditions, faults, over_ms: if kinds == 0 { 0 } else { last } }
-    }
-
-    /// Whether the store loses data.
-    #[must_use]
-    pub fn forgets(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
     }
 
     /// Whether a node stops or crashes.
@@ -98,7 +92,7 @@ fn one(
     let mut then = |at: u64, fault| faults.push((at, fault));
     match rng.within(0, 12) {
         0 | 1 => {
-            then(from, Fault::Conditions(FOUL));
+            then(from, Fault::Conditions(DEGRADED));
             then(to, Fault::Conditions(fair));
         }
         2 => {

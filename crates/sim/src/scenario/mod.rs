@@ -28,7 +28,7 @@ pub struct Scenario {
     /// Traffic.
     pub streams: Vec<Stream>,
     /// Faults.
-    pub trouble: FaultPlan,
+    pub fault_plan: FaultPlan,
     /// Call timeout in milliseconds.
     pub timeout_ms: u64,
 }
@@ -52,11 +52,11 @@ impl Scenario {
         let count = rng.choose(&[1, 1, 2]);
         let rules: Vec<_> = (0..count).map(|_| RulePlan::new(&mut rng)).collect();
         let streams = traffic::streams(&mut rng, &rules, nodes);
-        let trouble = FaultPlan::new(&mut rng, nodes, length_ms);
+        let fault_plan = FaultPlan::new(&mut rng, nodes, length_ms);
         // Long enough to observe the recovery.
-        let length_ms = match trouble.faults.is_empty() {
+        let length_ms = match fault_plan.faults.is_empty() {
             true => length_ms,
-            false => length_ms.max(well_ms(&rules, &trouble) + TAIL_MS),
+            false => length_ms.max(recovered_ms(&rules, &fault_plan) + TAIL_MS),
         };
         Self {
             seed,
@@ -66,7 +66,7 @@ impl Scenario {
             rules,
             reloaded: rng.choose(&[500, 800, 1_250, 2_000]),
             streams,
-            trouble,
+            fault_plan,
             timeout_ms: rng.choose(&[10, 10, 20, 50]),
         }
     }
@@ -81,21 +81,21 @@ impl Scenario {
 
     /// Time of full recovery, in milliseconds.
     #[must_use]
-    pub fn well_ms(&self) -> u64 {
-        well_ms(&self.rules, &self.trouble)
+    pub fn recovered_ms(&self) -> u64 {
+        recovered_ms(&self.rules, &self.fault_plan)
     }
 
     /// Whether there are no faults.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
-        self.trouble.faults.is_empty()
+    pub fn is_fault_free(&self) -> bool {
+        self.fault_plan.faults.is_empty()
     }
 }
 
-fn well_ms(rules: &[RulePlan], trouble: &FaultPlan) -> u64 {
-    let forgiven = rules.iter().map(RulePlan::forgives_ms).max().unwrap_or(0);
-    let membership = if trouble.stops_nodes() { MEMBERSHIP_MS } else { 0 };
-    trouble.over_ms + membership + LAST_WORD_MS + forgiven
+fn recovered_ms(rules: &[RulePlan], fault_plan: &FaultPlan) -> u64 {
+    let recovery = rules.iter().map(RulePlan::recovery_ms).max().unwrap_or(0);
+    let membership = if fault_plan.stops_nodes() { MEMBERSHIP_MS } else { 0 };
+    fault_plan.over_ms + membership + LAST_WORD_MS + recovery
 }
 
 fn clock(rng: &mut SimRng) -> (i64, i64) {

@@ -113,7 +113,7 @@ impl RulePlan {
     /// Time in milliseconds after which a fault has no effect: two windows, in which a debt is
     /// paid.
     #[must_use]
-    pub fn forgives_ms(&self) -> u64 {
+    pub fn recovery_ms(&self) -> u64 {
         let each = self.limits.iter().map(|limit| match *limit {
             LimitPlan::Bucket { rate, burst } => burst * 1_000 / rate,
             LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 2,

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use sluicegate_config::files::FileError;
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Invalid, Options, Source, load};
-use sluicegate_config::watch::{Look, Watch};
+use sluicegate_config::watch::{PollResult, Watch};
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::domain::Domain;
 use sluicegate_rules::set::RuleSet;
@@ -158,7 +158,7 @@ impl<B: ?Sized> Engine<B> {
     pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
         // The caller knows their errors. The look is the second one that follows each reading.
         let _ = watch.read();
-        let _ = watch.look();
+        let _ = watch.poll();
         Follower::new(self, watch, options)
     }
 }
@@ -184,13 +184,15 @@ impl Follower {
     /// Checks the files once. The result, if they have changed.
     pub fn look(&mut self) -> Option<Change> {
         let now = self.engine.ticks();
-        match self.watch.look() {
-            Look::Changed(sources) => Some(self.take_over(sources, now)),
-            Look::Same if self.withholding.is_expired(now) => {
+        match self.watch.poll() {
+            PollResult::Changed(sources) => Some(self.take_over(sources, now)),
+            PollResult::Same if self.withholding.is_expired(now) => {
                 let sources = self.withholding.sources().to_vec();
                 Some(self.take_over(Ok(sources), now))
             }
-            Look::Same | Look::Changing => self.withholding.report_again(now).map(Change::Withheld),
+            PollResult::Same | PollResult::Changing => {
+                self.withholding.report_again(now).map(Change::Withheld)
+            }
         }
     }
 

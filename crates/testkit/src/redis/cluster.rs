@@ -65,8 +65,8 @@ impl Cluster {
         if let Some(password) = &options.password {
             options.more.push(format!("masterauth {}", super::options::quoted(password)));
         } else if !options.users.is_empty() {
-            let [keeper, secret] = super::options::KEEPER;
-            options.more.push(format!("masteruser {keeper}\nmasterauth {secret}"));
+            let [user, secret] = super::options::ADMIN;
+            options.more.push(format!("masteruser {user}\nmasterauth {secret}"));
         }
         let mut nodes = vec![Single::trusting(&options, None)];
         let files = options.tls.map(|_| nodes[0].tls_files().clone());
@@ -98,7 +98,8 @@ impl Cluster {
 
     /// The slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
-        let slot = self.nodes.iter().find_map(|node| node.look(&["CLUSTER", "KEYSLOT", key]));
+        let slot =
+            self.nodes.iter().find_map(|node| node.try_command(&["CLUSTER", "KEYSLOT", key]));
         match slot {
             Some(Reply::Integer(slot)) => {
                 u16::try_from(slot).unwrap_or_else(|_| panic!("slot {slot}"))
@@ -154,7 +155,7 @@ impl Cluster {
 
     /// Waits until all live nodes agree on another master of a slot and serve again.
     pub fn await_master_other_than(&self, port: u16, slot: u16) -> &Single {
-        wait::until(&format!("somebody else than {port} has slot {slot}"), || {
+        wait::until(&format!("a node other than {port} owns slot {slot}"), || {
             let master = self.agreed_master(slot).filter(|master| master.port() != port)?;
             self.up().all(|node| is_ok(node).unwrap_or(false)).then_some(master)
         })
@@ -173,22 +174,23 @@ impl Cluster {
 
     /// Waits until every node reports `ok`, all nodes agree, and replicas are in sync.
     pub fn await_calm(&self) {
-        let calm = || self.is_calm()?.then_some(());
-        wait::until_or("all nodes say that all is well", calm, || {
-            let views = self.nodes.iter().map(|node| (node, node.look(&["CLUSTER", "NODES"])));
+        let stable = || self.is_stable()?.then_some(());
+        wait::until_or("all nodes report a stable cluster", stable, || {
+            let views =
+                self.nodes.iter().map(|node| (node, node.try_command(&["CLUSTER", "NODES"])));
             let describe =
                 |reply: Option<Reply>| reply.map_or("is down".to_owned(), |r| r.to_string());
             views.map(|(node, reply)| format!("{node:?}:\n{}\n", describe(reply))).collect()
         });
     }
 
-    fn is_calm(&self) -> Option<bool> {
+    fn is_stable(&self) -> Option<bool> {
         let view = self.view()?;
         let masters: BTreeSet<u16> = view.iter().map(|range| range.master).collect();
-        let calm = view.iter().all(|range| range.replicas.len() == 1)
+        let stable = view.iter().all(|range| range.replicas.len() == 1)
             && self.nodes.iter().all(|node| is_ok(node).unwrap_or(false))
             && self.nodes.iter().filter(|node| !masters.contains(&node.port())).all(is_in_sync);
-        Some(calm)
+        Some(stable)
     }
 
     /// The master of a slot, if all live nodes agree.
@@ -248,7 +250,7 @@ impl Cluster {
 
 /// Sends a command that must succeed.
 pub(super) fn expect_ok(node: &Single, command: &[&str]) {
-    let reply = node.ask(command);
+    let reply = node.command(command);
     let order = command[..command.len().min(4)].join(" ");
     assert!(!matches!(reply, Reply::Error(_)), "{node:?} does not `{order}`: {reply}");
 }
@@ -259,7 +261,7 @@ pub(super) fn id(node: &Single) -> String {
 }
 
 fn view(node: &Single) -> Option<Vec<Range>> {
-    let reply = node.look(&["CLUSTER", "SLOTS"])?;
+    let reply = node.try_command(&["CLUSTER", "SLOTS"])?;
     let mut view = reply.items().iter().map(range).collect::<Option<Vec<_>>>()?;
     view.sort();
     Some(view)

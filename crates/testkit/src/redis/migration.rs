@@ -1,7 +1,7 @@
 //! Migration of a slot between masters, step by step.
 
 use super::cluster::{Cluster, expect_ok, id};
-use super::options::KEEPER;
+use super::options::ADMIN;
 use super::single::Single;
 use crate::wait;
 use crate::wire::Reply;
@@ -29,12 +29,12 @@ impl<'a> Migration<'a> {
     /// Migrates at most this many keys; returns their number, zero when none remain.
     pub fn move_keys(&self, max: usize) -> usize {
         let (slot, max) = (self.slot.to_string(), max.to_string());
-        let keys = self.from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &max]);
+        let keys = self.from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, &max]);
         let keys: Vec<String> = keys.items().iter().map(Reply::to_string).collect();
         if keys.is_empty() {
             return 0;
         }
-        let (port, [user, password]) = (self.to.port().to_string(), KEEPER);
+        let (port, [user, password]) = (self.to.port().to_string(), ADMIN);
         let mut command = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "AUTH2", user];
         command.extend([password, "KEYS"]);
         command.extend(keys.iter().map(String::as_str));

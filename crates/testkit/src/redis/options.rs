@@ -48,7 +48,7 @@ pub struct Memory {
 
 /// User of this crate with all permissions, through the socket in the folder, whatever a test
 /// forbids.
-pub(super) const KEEPER: [&str; 2] = ["testkit", "testkit-password"];
+pub(super) const ADMIN: [&str; 2] = ["testkit", "testkit-password"];
 
 /// Socket file in every folder.
 pub(super) const SOCKET: &str = "redis.sock";
@@ -80,8 +80,8 @@ pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&Tls
     if let Some(Memory { max, policy }) = &options.memory {
         line(&format!("maxmemory {max}\nmaxmemory-policy {policy}"));
     }
-    let [keeper, secret] = KEEPER;
-    line(&format!("user {keeper} on >{secret} ~* &* +@all"));
+    let [user, secret] = ADMIN;
+    line(&format!("user {user} on >{secret} ~* &* +@all"));
     for User { name, password, rules } in &options.users {
         line(&format!("user {name} on {} {rules}", quoted(&format!(">{password}"))));
     }
@@ -98,11 +98,11 @@ pub(super) fn file(options: &Options, port: u16, folder: &Path, tls: Option<&Tls
 
 /// The configuration of a Sentinel, without TLS, memory limit and persistence.
 pub(super) fn sentinel_file(options: &Options, port: u16, folder: &Path) -> String {
-    let [keeper, secret] = KEEPER;
+    let [user, secret] = ADMIN;
     let (folder, socket) = (folder.to_string_lossy(), folder.join(SOCKET));
     let (folder, socket) = (quoted(&folder), quoted(&socket.to_string_lossy()));
     let mut text = format!("bind 127.0.0.1\nport {port}\ndir {folder}\nunixsocket {socket}\n");
-    let _ = writeln!(text, "user {keeper} on >{secret} ~* &* +@all");
+    let _ = writeln!(text, "user {user} on >{secret} ~* &* +@all");
     if let Some(password) = &options.password {
         let _ = writeln!(text, "requirepass {}", quoted(password));
     }

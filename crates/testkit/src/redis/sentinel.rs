@@ -15,7 +15,7 @@ const QUORUM: usize = 2;
 /// other, ten to see a new replica, and a pause of two seconds suspends them for thirty. The ping
 /// interval stays: a replica whose last reply is older than five of them is not promoted. Servers
 /// before 7.0 lack this command.
-const HASTE: [&str; 10] = [
+const FAST_TIMEOUTS: [&str; 10] = [
     "info-period",
     "300",
     "publish-period",
@@ -83,7 +83,7 @@ impl Sentinel {
         let sentinel = Options { password: secrets.sentinels, more, ..Options::default() };
         let sentinels = [(); 3].map(|()| {
             let sentinel = Single::sentinel(&sentinel);
-            sentinel.ask(&[&["SENTINEL", "DEBUG"], &HASTE[..]].concat());
+            sentinel.command(&[&["SENTINEL", "DEBUG"], &FAST_TIMEOUTS[..]].concat());
             sentinel
         });
 
@@ -135,7 +135,7 @@ impl Sentinel {
     /// Starts the failover without waiting for its completion, for tests under load.
     pub fn order_failover(&self) {
         wait::until("a Sentinel takes the order to fail over", || {
-            let order = self.sentinels[0].ask(&["SENTINEL", "FAILOVER", NAME]);
+            let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", NAME]);
             (order == Reply::Status("OK".to_owned())).then_some(())
         });
     }
@@ -150,7 +150,7 @@ impl Sentinel {
 
     /// Waits until all Sentinels report another primary, which has that role.
     pub fn await_primary_other_than(&self, port: u16) -> &Single {
-        wait::until(&format!("somebody else than {port} is the primary"), || {
+        wait::until(&format!("a node other than {port} is the primary"), || {
             let primary = self.agreed().filter(|primary| primary.port() != port)?;
             (primary.info("role")? == "master").then_some(primary)
         })
@@ -158,28 +158,28 @@ impl Sentinel {
 
     /// Waits until all servers know each other and the replica is in sync.
     pub fn await_calm(&self) {
-        let calm = || self.is_calm()?.then_some(());
-        wait::until_or("the servers are in sync and the Sentinels know them", calm, || {
+        let stable = || self.is_stable()?.then_some(());
+        wait::until_or("the servers are in sync and the Sentinels know them", stable, || {
             let logs = self.servers.iter().chain(&self.sentinels);
-            logs.map(|server| format!("{server:?} said:\n{}\n", server.log())).collect()
+            logs.map(|server| format!("{server:?} logged:\n{}\n", server.log())).collect()
         });
     }
 
-    fn is_calm(&self) -> Option<bool> {
+    fn is_stable(&self) -> Option<bool> {
         let primary = self.agreed()?;
         let replica = self.servers.iter().find(|server| server.port() != primary.port())?;
-        let calm = primary.info("role")? == "master"
+        let stable = primary.info("role")? == "master"
             && primary.info("connected_slaves")? == "1"
             && replica.info("master_link_status")? == "up"
             && replica.info("master_port")? == primary.port().to_string()
             && self.sentinels.iter().all(|sentinel| knows_all(sentinel).unwrap_or(false));
-        Some(calm)
+        Some(stable)
     }
 
     /// The primary, if all live Sentinels agree.
     fn agreed(&self) -> Option<&Single> {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
-        let replies = self.sentinels.iter().filter_map(|sentinel| sentinel.look(&ask));
+        let replies = self.sentinels.iter().filter_map(|sentinel| sentinel.try_command(&ask));
         let ports: Vec<String> =
             replies.filter_map(|r| r.items().get(1).map(Reply::to_string)).collect();
         let first = ports.first().filter(|first| ports.iter().all(|port| port == *first))?;
@@ -189,8 +189,8 @@ impl Sentinel {
 
 /// Whether a Sentinel sees a healthy primary, its replica and the other Sentinels.
 fn knows_all(sentinel: &Single) -> Option<bool> {
-    let primary = sentinel.look(&["SENTINEL", "MASTER", NAME])?;
-    let replicas = sentinel.look(&["SENTINEL", "REPLICAS", NAME])?;
+    let primary = sentinel.try_command(&["SENTINEL", "MASTER", NAME])?;
+    let replicas = sentinel.try_command(&["SENTINEL", "REPLICAS", NAME])?;
     let [replica] = replicas.items() else { return Some(false) };
     let well = field(&primary, "flags")? == "master"
         && field(&primary, "num-other-sentinels")? == "2"

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::options::{self, KEEPER, Options, SOCKET};
+use super::options::{self, ADMIN, Options, SOCKET};
 use super::tls::{self, TlsFiles};
 use crate::port::Port;
 use crate::process::{Process, write};
@@ -96,7 +96,7 @@ impl Single {
 
     /// Certificates of clients and server.
     pub fn tls_files(&self) -> &TlsFiles {
-        self.tls.as_ref().unwrap_or_else(|| panic!("this server was not asked for TLS"))
+        self.tls.as_ref().unwrap_or_else(|| panic!("this server was started without TLS"))
     }
 
     /// The process ID; changed by a restart.
@@ -117,18 +117,18 @@ impl Single {
     /// Sends a command and returns the reply as text, errors included: see [`Reply`]. Uses an
     /// unrestricted user, whatever the passwords.
     pub fn cli(&self, command: &[&str]) -> String {
-        self.ask(command).to_string()
+        self.command(command).to_string()
     }
 
     /// Sends a command and returns the reply.
-    pub fn ask(&self, command: &[&str]) -> Reply {
+    pub fn command(&self, command: &[&str]) -> Reply {
         self.try_ask(command)
             .unwrap_or_else(|error| panic!("{self:?} does not answer {command:?}: {error}"))
     }
 
     /// Sends a command to a server that may be down.
     pub fn try_ask(&self, command: &[&str]) -> io::Result<Reply> {
-        wire::ask(&self.socket(), Some(KEEPER), command)
+        wire::command(&self.socket(), Some(ADMIN), command)
     }
 
     /// A field of `INFO`: `info("master_link_status")` is `up`, if present.
@@ -138,13 +138,13 @@ impl Single {
 
     /// The value of a line `field:value` of a reply, if the server is up and has it.
     pub(super) fn line_of(&self, command: &[&str], field: &str) -> Option<String> {
-        let text = self.look(command)?.to_string();
+        let text = self.try_command(command)?.to_string();
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.map(|value| value.trim_end().to_owned())
     }
 
     /// Reply of a live server; a paused one is not awaited.
-    pub(super) fn look(&self, command: &[&str]) -> Option<Reply> {
+    pub(super) fn try_command(&self, command: &[&str]) -> Option<Reply> {
         if self.is_up() { self.try_ask(command).ok() } else { None }
     }
 
@@ -180,7 +180,7 @@ impl Single {
         let started = process.insert(Process::start(&self.folder, &program::redis_server(), &args));
         wait::until("a server answers", || {
             let log = || started.log();
-            assert!(!started.has_ended(), "redis-server could not start. It said:\n{}", log());
+            assert!(!started.has_ended(), "redis-server could not start. Its log:\n{}", log());
             let reply = self.try_ask(&["PING"]).ok()?;
             // `LOADING`: the server still reads its file.
             (reply == Reply::Status("PONG".to_owned())).then_some(())

@@ -51,7 +51,7 @@ async fn ask(counters: &EnvoyCounters, op: EnvoyOp, one: EnvoyCheck<'_>) -> Verd
 
 /// The keys of a server with their counts and TTLs in seconds.
 fn kept(server: &Single) -> Vec<(String, u64, u64)> {
-    let keys = server.ask(&["KEYS", "*"]);
+    let keys = server.command(&["KEYS", "*"]);
     let mut kept: Vec<_> = keys.items().iter().map(|key| key.to_string()).collect();
     kept.sort();
     let number = |command: &[&str]| server.cli(command).parse().unwrap();

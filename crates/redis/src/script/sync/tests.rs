@@ -165,7 +165,7 @@ async fn what_is_over_is_dropped_and_everything_runs_out() {
     let nets: Vec<i64> = heard.others.iter().map(|(.., net)| *net).collect();
     assert_eq!(nets, [5]);
     let mut fields: Vec<String> =
-        server.ask(&["HKEYS", "{k}:e"]).items().iter().map(|field| field.to_string()).collect();
+        server.command(&["HKEYS", "{k}:e"]).items().iter().map(|field| field.to_string()).collect();
     fields.sort();
     let mut wanted = [&one, &two].map(|node| format!("{:016x}", node.node())).to_vec();
     wanted.push(format!("60000000={}", now - now % MINUTE));
