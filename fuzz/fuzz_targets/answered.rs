@@ -1,5 +1,4 @@
-//! A whole service on a clock that stands still: it never panics, and says something of each
-//! descriptor.
+//! A service with a stopped clock: it never panics, and returns a status for each descriptor.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
@@ -12,9 +11,9 @@ use sluicegate_server::app::App;
 use sluicegate_server::rls::handler::{Scratch};
 use sluicegate_server::telemetry::Endpoint;
 
-/// Asks a new service the same thing twice, so that a finding depends on nothing but the bytes.
+/// Sends a request twice to a new service, so that a finding depends only on the bytes.
 pub(crate) fn check(bytes: &[u8]) {
-    // Most noise is no request, and needs no service.
+    // Most inputs are not requests and need no service.
     let Ok(request) = RateLimitRequest::decode(bytes, RequestLimits::default()) else { return };
     let rules = rules_of(EXAMPLE_RULES).expect("the example is valid");
     let engine = Engine::builder(rules).clock(ManualClock::new()).build().expect("it fits");

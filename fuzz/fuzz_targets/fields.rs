@@ -1,7 +1,7 @@
-//! Mutations that know where fields begin and end: a message is read as a tree, one place of it is
-//! changed, and the tree is written again with lengths that are right.
+//! Structure-aware mutations: a message is parsed as a tree, one node is changed, and the tree is
+//! encoded with correct lengths.
 
-/// A field; what could be a message inside is read as one.
+/// A field; bytes that parse as a message are one.
 #[derive(Clone)]
 enum Field {
     Number(u64, u64),
@@ -10,45 +10,45 @@ enum Field {
     Message(u64, Vec<Self>),
 }
 
-/// Numbers at which something changes.
+/// Boundary values.
 const NUMBERS: [u64; 10] =
     [0, 1, 2, 7, 8, u32::MAX as u64, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
 const DEPTH_MAX: usize = 6;
 
-/// The bytes with one place changed; nothing if they are no message.
+/// The bytes with one node changed; `None` if they are not a message.
 pub(crate) fn mutated(bytes: &[u8], seed: u32) -> Option<Vec<u8>> {
     let mut fields = read(bytes, 0).filter(|fields| !fields.is_empty())?;
-    let mut dice = Dice(u64::from(seed) | 1);
-    change(&mut fields, &mut dice);
+    let mut rng = Rng(u64::from(seed) | 1);
+    change(&mut fields, &mut rng);
     let mut out = Vec::new();
     fields.iter().for_each(|field| write(field, &mut out));
     Some(out)
 }
 
-fn change(fields: &mut Vec<Field>, dice: &mut Dice) {
-    let at = dice.below(fields.len());
+fn change(fields: &mut Vec<Field>, rng: &mut Rng) {
+    let at = rng.below(fields.len());
     if let Field::Message(_, inside) = &mut fields[at]
         && !inside.is_empty()
-        && dice.below(3) > 0
+        && rng.below(3) > 0
     {
-        return change(inside, dice);
+        return change(inside, rng);
     }
-    let other = dice.below(fields.len());
-    match dice.below(7) {
+    let other = rng.below(fields.len());
+    match rng.below(7) {
         0 => fields.insert(other, fields[at].clone()),
         1 => drop(fields.remove(at)),
         2 => fields.swap(at, other),
-        3 => fields.insert(at, Field::Number(8 * (1 + dice.below(5) as u64), dice.number())),
-        4 => fields.insert(at, Field::Message(8 * (1 + dice.below(5) as u64) + 2, Vec::new())),
-        // Put into itself: unknown fields, groups that begin and end, a message where a text was.
+        3 => fields.insert(at, Field::Number(8 * (1 + rng.below(5) as u64), rng.number())),
+        4 => fields.insert(at, Field::Message(8 * (1 + rng.below(5) as u64) + 2, Vec::new())),
+        // Nested into itself: unknown fields, groups, a message in place of a text.
         5 => {
             let inside = vec![fields[at].clone()];
-            fields[other] = Field::Message(8 * (1 + dice.below(5) as u64) + 2, inside);
+            fields[other] = Field::Message(8 * (1 + rng.below(5) as u64) + 2, inside);
         }
         _ => match &mut fields[at] {
-            Field::Number(_, number) => *number = dice.number(),
+            Field::Number(_, number) => *number = rng.number(),
             Field::Raw(key, _) | Field::Text(key, _) | Field::Message(key, _) => {
-                *key = 8 * (1 + dice.below(5) as u64) + (*key & 7);
+                *key = 8 * (1 + rng.below(5) as u64) + (*key & 7);
             }
         },
     }
@@ -127,9 +127,9 @@ fn put(mut number: u64, out: &mut Vec<u8>) {
 }
 
 /// Numbers from a seed.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,15 +1,14 @@
-//! Bytes as the YAML of limits: whatever they are, the reading ends with limits or with problems
-//! that have a place in the text.
+//! Bytes as the YAML of limits: parsing returns limits, or problems with a position in the text.
 #![no_main]
 
-mod place;
+mod position;
 
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     match sluicegate_config::limit::limits("fuzz", text) {
         Ok(limits) => {
-            // What is kept on disk is read as it was written.
+            // The stored form round-trips.
             for limit in &limits {
                 let mut bytes = Vec::new();
                 limit.write(&mut bytes);
@@ -19,7 +18,7 @@ fuzz_target!(|text: &str| {
         }
         Err(problems) => {
             assert!(problems.iter().count() > 0);
-            problems.iter().for_each(|problem| place::check(problem, "fuzz", text));
+            problems.iter().for_each(|problem| position::check(problem, "fuzz", text));
         }
     }
 });

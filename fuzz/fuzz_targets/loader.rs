@@ -1,8 +1,8 @@
-//! Bytes as files of rules, one or several: whatever they are, the loading ends with rules that can
-//! be compiled or with problems that have a place in one of the texts.
+//! Bytes as one or several rule files: loading returns rules that compile, or problems with a
+//! position in one of the files.
 #![no_main]
 
-mod place;
+mod position;
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::request::{Descriptor, Entry, Request};
 use sluicegate_rules::set::RuleSet;
 
-/// LimitStatus between two files. In YAML it is a comment.
-const BETWEEN: &str = "#----\n";
+/// Separator of two files: a comment in YAML.
+const SEPARATOR: &str = "#----\n";
 
 fuzz_target!(|text: &str| {
     check(&[source(0, text)], false);
-    if text.contains(BETWEEN) {
+    if text.contains(SEPARATOR) {
         let files: Vec<Source> =
-            text.split(BETWEEN).zip(0..).map(|(t, no)| source(no, t)).collect();
+            text.split(SEPARATOR).zip(0..).map(|(t, no)| source(no, t)).collect();
         check(&files, false);
         check(&files, true);
     }
@@ -32,14 +32,14 @@ fn source(no: usize, text: &str) -> Source {
 fn check(sources: &[Source], merge_domains: bool) {
     let texts: HashMap<&str, &str> = sources.iter().map(|s| (&*s.name, &*s.text)).collect();
     let has_position = |problem: &Problem| match texts.get(problem.source()) {
-        Some(text) => place::check(problem, problem.source(), text),
-        None => panic!("`{}` is no source: {problem}", problem.source()),
+        Some(text) => position::check(problem, problem.source(), text),
+        None => panic!("`{}` is not a source: {problem}", problem.source()),
     };
     match load(sources, &Options { merge_domains, ..Options::default() }) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(has_position);
             let set = RuleSet::new(loaded.domains).expect("what loads can be compiled");
-            // Whatever the rules are, they can be asked and told.
+            // All loaded rules can be matched, explained and named.
             let entries = [Entry::new("key", "value"), Entry::new("user_id", "10.0.0.1")];
             let descriptors = [Descriptor::of(&entries), Descriptor::of(&entries[1..])];
             for domain in set.domains() {

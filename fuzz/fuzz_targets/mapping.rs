@@ -1,5 +1,5 @@
-//! The head of a request, made into descriptors as rules say: whatever a client and a proxy write,
-//! it is described or refused, and nobody passes for an address that no proxy of ours has named.
+//! The head of a request, mapped to descriptors: any input is mapped or rejected, and the client
+//! address is always one that a trusted proxy reported.
 //!
 //! The first line is the mapping's one part, the second the URI; each other is a header, its name
 //! up to the first `:`.
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let ours = Proxies::new(vec!["10.0.0.0/8".parse().expect("a network")]);
     let peer: IpAddr = [10, 0, 0, 1].into();
     let client = ours.client_ip(peer, &headers.as_slice());
-    // A proxy of ours writes behind whatever came.
+    // A trusted proxy appends to the header.
     let known: IpAddr = [203, 0, 113, 9].into();
     let mut forwarded = headers.clone();
     forwarded.push(("x-forwarded-for", b"203.0.113.9"));

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// assert_ne!(plain, both);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "nothing is asked until it is given to a client"]
+#[must_use = "a request does nothing until a client sends it"]
 pub struct Request {
     domain: String,
     descriptors: Vec<Descriptor>,
@@ -33,7 +33,7 @@ pub struct Request {
 /// assert_eq!(Descriptor::of([("user", "42")]), [("user", "42")].into());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "nothing is asked until it is in a request"]
+#[must_use = "a descriptor does nothing until it is in a request"]
 pub struct Descriptor {
     entries: Vec<(String, String)>,
     hits: Option<u64>,

@@ -34,7 +34,7 @@ pub enum Reserved {
 /// let prompt = Request::new("llm").descriptor([("user", "42")]).hits(1_000);
 /// match client.reserve(&prompt, Duration::from_secs(60)).await? {
 ///     Reserved::Held(held) => {
-///         let used = 730; // as the answer of the model says
+///         let used = 730; // as reported by the model
 ///         held.commit(used).await?;
 ///     }
 ///     Reserved::Denied(denied) => println!("come back in {:?}", denied.retry_after),
@@ -194,7 +194,7 @@ impl Reservation {
 
     /// The token, for settlement by [`Client::commit`] or [`Client::cancel`]; this value no longer
     /// settles it. `None` if the policy decided.
-    #[must_use = "nobody else knows it"]
+    #[must_use = "without the token the reservation can only expire"]
     pub fn into_token(mut self) -> Option<String> {
         self.token.take()
     }

@@ -116,7 +116,7 @@ impl Tally {
         self.failures_in_a_row >= FAILURES_MAX
     }
 
-    /// Hands over the last second.
+    /// Takes the last second.
     pub(crate) fn finish(&mut self) {
         self.hand_over(u64::MAX);
     }

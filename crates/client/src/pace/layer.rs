@@ -32,7 +32,7 @@ use crate::retry::jitter;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // An API that lets one call pass every ten seconds, and says so.
+/// // An API that admits one call every ten seconds, and reports it in a header.
 /// let api = service_fn(|_: Request<()>| async {
 ///     Response::builder().header("ratelimit", r#""calls";r=0;t=10"#).body(())
 /// });
@@ -48,19 +48,19 @@ use crate::retry::jitter;
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is paced until it is applied to a client"]
-pub struct PacedLayer<A = Once> {
+pub struct PacedLayer<A = NoRetry> {
     config: PaceConfig,
     queues: Arc<Queues>,
-    again: A,
+    retry: A,
 }
 
 /// A client with paced calls: see [`PacedLayer`].
 #[derive(Debug, Clone)]
-pub struct Paced<S, A = Once> {
+pub struct Paced<S, A = NoRetry> {
     inner: S,
     config: Arc<PaceConfig>,
     queues: Arc<Queues>,
-    again: A,
+    retry: A,
 }
 
 /// Error of a paced call.
@@ -73,20 +73,20 @@ pub enum PacedError<E> {
 }
 
 /// Retry policy for calls rejected with 429.
-pub trait Again<B> {
+pub trait RetryPolicy<B> {
     /// Maximum number of retries.
-    fn times(&self) -> u32;
+    fn retries_max(&self) -> u32;
     /// Clones the request; `None` without retries.
-    fn copy(&self, request: &Request<B>) -> Option<Request<B>>;
+    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>>;
 }
 
 /// No retries: the caller receives the 429.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Once;
+pub struct NoRetry;
 
 /// Retries this many times if the request can be cloned.
 #[derive(Debug, Clone, Copy)]
-pub struct Retrying(u32);
+pub struct Retries(u32);
 
 #[derive(Clone)]
 struct PaceConfig {
@@ -112,7 +112,7 @@ impl PacedLayer {
         let bounds =
             QueueBounds { wait_max: Duration::from_secs(30), waiting_max: 1_000, keys_max: 1_000 };
         let config = PaceConfig { bounds, spread_below_percent: None, key: None };
-        Self { config, queues: Arc::default(), again: Once }
+        Self { config, queues: Arc::default(), retry: NoRetry }
     }
 }
 
@@ -166,8 +166,8 @@ impl<A> PacedLayer<A> {
 
     /// Retries calls rejected with 429 up to this many times, within [`wait_max`](Self::wait_max)
     /// in total. The caller receives the 429 if no retry fits. Bodies must be `Clone`.
-    pub fn retrying(self, times: u32) -> PacedLayer<Retrying> {
-        PacedLayer { config: self.config, queues: self.queues, again: Retrying(times) }
+    pub fn retrying(self, times: u32) -> PacedLayer<Retries> {
+        PacedLayer { config: self.config, queues: self.queues, retry: Retries(times) }
     }
 }
 
@@ -176,7 +176,7 @@ impl<S, A: Clone> Layer<S> for PacedLayer<A> {
 
     fn layer(&self, inner: S) -> Self::Service {
         let (config, queues) = (Arc::new(self.config.clone()), self.queues.clone());
-        Paced { inner, config, queues, again: self.again.clone() }
+        Paced { inner, config, queues, retry: self.retry.clone() }
     }
 }
 
@@ -187,7 +187,7 @@ where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send,
-    A: Again<B> + Clone + Send + 'static,
+    A: RetryPolicy<B> + Clone + Send + 'static,
     B: Send + 'static,
     R: Send + 'static,
 {
@@ -202,7 +202,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self { inner, config, queues, again } = self.clone();
+        let Self { inner, config, queues, retry } = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let (key, now) = (config.key(&parts), Instant::now());
@@ -211,9 +211,10 @@ where
             let deadline = now + config.bounds.wait_max;
             let mut permit =
                 queue.enter(config.bounds, deadline).await.map_err(PacedError::WouldWait)?;
-            let mut times = again.times();
+            let mut times = retry.retries_max();
             loop {
-                let copy = Some(&request).filter(|_| times > 0).and_then(|call| again.copy(call));
+                let copy =
+                    Some(&request).filter(|_| times > 0).and_then(|call| retry.clone_request(call));
                 let response = called(inner.clone(), request, permit).await?;
                 if response.status() != StatusCode::TOO_MANY_REQUESTS {
                     return Ok(response);
@@ -276,24 +277,24 @@ impl fmt::Debug for PaceConfig {
     }
 }
 
-// === impl Again ===
+// === impl RetryPolicy ===
 
-impl<B> Again<B> for Once {
-    fn times(&self) -> u32 {
+impl<B> RetryPolicy<B> for NoRetry {
+    fn retries_max(&self) -> u32 {
         0
     }
 
-    fn copy(&self, _: &Request<B>) -> Option<Request<B>> {
+    fn clone_request(&self, _: &Request<B>) -> Option<Request<B>> {
         None
     }
 }
 
-impl<B: Clone> Again<B> for Retrying {
-    fn times(&self) -> u32 {
+impl<B: Clone> RetryPolicy<B> for Retries {
+    fn retries_max(&self) -> u32 {
         self.0
     }
 
-    fn copy(&self, request: &Request<B>) -> Option<Request<B>> {
+    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
         Some(request.clone())
     }
 }

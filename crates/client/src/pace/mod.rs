@@ -34,7 +34,7 @@ mod windows;
 
 pub use hints::{ServerHints, Window};
 #[cfg(feature = "tower")]
-pub use layer::{Again, Once, Paced, PacedError, PacedLayer, Retrying};
+pub use layer::{NoRetry, Paced, PacedError, PacedLayer, Retries, RetryPolicy};
 #[cfg(feature = "tower")]
 pub use queue::WouldWait;
-pub use state::{Pace, SendTime, Sent};
+pub use state::{Pace, SendTime, SentCall};

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::hints::ServerHints;
-use super::state::{Pace, SendTime, Sent};
+use super::state::{Pace, SendTime, SentCall};
 
 /// Queues of a layer, by API.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) struct QueueBounds {
 pub(super) struct Permit {
     queue: Arc<Queue>,
     /// `None` once answered.
-    call: Option<Sent>,
+    call: Option<SentCall>,
 }
 
 /// The call was not sent: its wait or the queue would be too long.
@@ -114,7 +114,7 @@ impl Queue {
     }
 
     /// Registers the next call as sent, or returns its send time if that meets the deadline.
-    fn go(&self, deadline: Instant) -> Result<Result<Sent, Instant>, WouldWait> {
+    fn go(&self, deadline: Instant) -> Result<Result<SentCall, Instant>, WouldWait> {
         let (mut pace, now) = (self.pace.lock(), Instant::now());
         match in_time(pace.when(now), deadline)? {
             SendTime::Now => Ok(Ok(pace.sent(now))),

@@ -1,8 +1,8 @@
 //! When the next call may be sent, from the announced limits and the calls in flight.
 //!
 //! ```text
-//!                    told: too many
-//!   free ----------------------------------------> held, until the time told
+//!                    429
+//!   free ----------------------------------------> held, until Retry-After
 //!     ^                                              |
 //!     |   it is answered: not too many               v
 //!     +--------------------- one goes, the others wait for its answer
@@ -46,7 +46,7 @@ pub enum SendTime {
 /// A call in flight.
 #[derive(Debug)]
 #[must_use = "a call is answered, or lost"]
-pub struct Sent {
+pub struct SentCall {
     number: u64,
     at: Instant,
 }
@@ -112,18 +112,18 @@ impl Pace {
     }
 
     /// Registers a call as sent.
-    pub fn sent(&mut self, now: Instant) -> Sent {
+    pub fn sent(&mut self, now: Instant) -> SentCall {
         self.calls += 1;
         self.in_flight += 1;
         self.last_sent = Some(now);
         if self.trial != Trial::None {
             self.trial = Trial::Since(now);
         }
-        Sent { number: self.calls, at: now }
+        SentCall { number: self.calls, at: now }
     }
 
     /// Registers a response.
-    pub fn answered(&mut self, call: Sent, hints: &ServerHints, now: Instant) {
+    pub fn answered(&mut self, call: SentCall, hints: &ServerHints, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.pass_to(now);
         if hints.denied {
@@ -146,7 +146,7 @@ impl Pace {
     }
 
     /// Registers a call without a response, or whose response was not awaited.
-    pub fn lost(&mut self, _: Sent, now: Instant) {
+    pub fn lost(&mut self, _: SentCall, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.windows.iter_mut().for_each(|tracked| tracked.miss(now));
         if let Trial::Since(_) = self.trial {

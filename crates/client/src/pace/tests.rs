@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::{Pace, SendTime, Sent, ServerHints, Window};
+use super::{Pace, SendTime, SentCall, ServerHints, Window};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ fn at_a_standstill(test: impl FnOnce(Instant)) {
 }
 
 /// Sends all permitted calls, up to a number.
-fn send(pace: &mut Pace, now: Instant, max: usize) -> Vec<Sent> {
+fn send(pace: &mut Pace, now: Instant, max: usize) -> Vec<SentCall> {
     let mut sent = Vec::new();
     while sent.len() < max && pace.when(now) == SendTime::Now {
         sent.push(pace.sent(now));
@@ -218,8 +218,8 @@ impl Api {
 
 /// A call in transit, to the API or back.
 enum OnItsWay {
-    There(Sent, u64),
-    Back(Sent, ServerHints),
+    There(SentCall, u64),
+    Back(SentCall, ServerHints),
 }
 
 proptest! {

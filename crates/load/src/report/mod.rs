@@ -234,7 +234,7 @@ impl Report {
         self.errors == 0 && self.errors_before == 0 && self.answered > 0
     }
 
-    /// Whether an open loop kept its schedule: all sent, at most one of a thousand late.
+    /// Whether an open loop was on schedule: all sent, at most one of a thousand late.
     #[must_use]
     pub const fn is_on_schedule(&self) -> bool {
         self.unsent == 0 && self.late_starts <= self.requests / 1_000
