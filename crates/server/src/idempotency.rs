@@ -36,14 +36,14 @@ const SHARDS: usize = 64;
 /// let (table, now) = (IdempotencyTable::<String>::default(), Timestamp::EPOCH);
 /// let mut charged = 0;
 /// for _ in 0..2 {
-///     let (response, _) = table.get_or_insert_with(b"key 7", b"request", now, || {
+///     let stored = table.get_or_insert_with(b"key 7", b"request", now, || {
 ///         charged += 1;
-///         ("admitted".to_owned(), Some(8))
+///         Some(("admitted".to_owned(), 8))
 ///     });
-///     assert_eq!(response.as_deref(), Ok("admitted"));
+///     stored.unwrap();
 /// }
 /// assert_eq!(charged, 1);
-/// let (other, _) = table.get_or_insert_with(b"key 7", b"another request", now, || unreachable!());
+/// let other = table.get_or_insert_with(b"key 7", b"another request", now, || unreachable!());
 /// assert_eq!(other, Err(IdempotencyError::KeyReused));
 /// ```
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl App {
     ) -> Result<(R, bool), E> {
         let mut fresh = None;
         let table = self.idempotency();
-        let stored = table.get_or_try_insert_with(&keyed.key, &keyed.request, now, || {
+        let stored = table.get_or_insert_with(&keyed.key, &keyed.request, now, || {
             let response = fresh.insert(respond()).as_ref().ok()?;
             response.is_charge().then(|| (response.store(), response.bytes()))
         });
@@ -213,33 +213,12 @@ fn restored<R: Replayable, E: From<IdempotencyError>>(
 // === impl IdempotencyTable ===
 
 impl<V: Clone> IdempotencyTable<V> {
-    /// The stored response, and that it was stored; else that of `respond`, which is stored if its
-    /// size is returned. A concurrent request with the same key waits.
+    /// The stored response; `None` after `respond` was called, whose response is stored, with its
+    /// size, if any. A concurrent request with the same key waits.
     ///
     /// # Errors
     /// When the key was used for another request.
     pub fn get_or_insert_with(
-        &self,
-        key: &[u8],
-        request: &[u8],
-        now: Timestamp,
-        respond: impl FnOnce() -> (V, Option<usize>),
-    ) -> (Result<V, IdempotencyError>, bool) {
-        let mut fresh = None;
-        let stored = self.get_or_try_insert_with(key, request, now, || {
-            let (response, bytes) = respond();
-            let response = fresh.insert(response);
-            bytes.map(|bytes| (response.clone(), bytes))
-        });
-        match (fresh, stored) {
-            (Some(response), _) => (Ok(response), false),
-            (None, Ok(Some(response))) => (Ok(response), true),
-            (None, _) => (Err(IdempotencyError::KeyReused), false),
-        }
-    }
-
-    /// The stored response; `None` after `respond` was called, whose response is stored if any.
-    fn get_or_try_insert_with(
         &self,
         key: &[u8],
         request: &[u8],
@@ -421,7 +400,12 @@ mod tests {
         now: u64,
         answer: u64,
     ) -> (Result<u64, IdempotencyError>, bool) {
-        table.get_or_insert_with(key.as_bytes(), b"request", at(now), || (answer, Some(8)))
+        let respond = || Some((answer, 8));
+        match table.get_or_insert_with(key.as_bytes(), b"request", at(now), respond) {
+            Ok(Some(stored)) => (Ok(stored), true),
+            Ok(None) => (Ok(answer), false),
+            Err(error) => (Err(error), false),
+        }
     }
 
     #[test]
@@ -436,8 +420,8 @@ mod tests {
     #[test]
     fn a_response_without_a_charge_is_not_stored() {
         let table = IdempotencyTable::default();
-        let denied = || table.get_or_insert_with(b"a", b"request", at(0), || (0, None)).0;
-        assert_eq!((denied(), denied()), (Ok(0), Ok(0)));
+        let denied = || table.get_or_insert_with(b"a", b"request", at(0), || None);
+        assert_eq!((denied(), denied()), (Ok(None), Ok(None)));
         assert_eq!(ask(&table, "a", 1, 1), (Ok(1), false));
     }
 
@@ -446,8 +430,8 @@ mod tests {
         let table = IdempotencyTable::<u64>::default();
         let large = BYTES_MAX / SHARDS / 2;
         for n in 0u32..1_000 {
-            let _ =
-                table.get_or_insert_with(&n.to_le_bytes(), b"request", at(0), || (0, Some(large)));
+            let respond = || Some((0, large));
+            let _ = table.get_or_insert_with(&n.to_le_bytes(), b"request", at(0), respond);
         }
         let bytes: usize = table.shards.iter().map(|shard| shard.lock().bytes).sum();
         assert!(bytes <= BYTES_MAX, "{bytes}");

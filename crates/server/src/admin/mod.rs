@@ -109,7 +109,7 @@ async fn authorize(State(admin): Admin, request: Request, next: Next) -> Respons
     match admin.app.authenticate(AuthEndpoint::Admin, peer, is_right) {
         Ok(()) => next.run(request).await,
         Err(AuthError::Wrong) => unauthorized(),
-        Err(AuthError::TooMany { .. }) => too_many_failures(),
+        Err(AuthError::TooMany) => too_many_failures(),
     }
 }
 

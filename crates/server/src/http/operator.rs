@@ -106,7 +106,7 @@ impl Api {
                 let shown = self.app.authenticate(AuthEndpoint::Http, peer, is_right);
                 shown.map_err(|error| match error {
                     AuthError::Wrong => ApiError::no_token(),
-                    AuthError::TooMany { .. } => ApiError::too_many_tokens(),
+                    AuthError::TooMany => ApiError::too_many_tokens(),
                 })
             }
             KeysAccess::Off => Err(ApiError::keys_off()),

@@ -78,10 +78,13 @@ fn put_link(page: &mut Page, redis: &Engine<RedisBackend>) {
     page.counter("sluicegate_redis_under_replicated_total", help).value(stats.under_replicated);
 }
 
+/// Name, help and number of a server.
+type ServerFamily = (&'static str, &'static str, fn(&ServerStats) -> usize);
+
 /// State of each server.
 fn put_servers(page: &mut Page, redis: &Engine<RedisBackend>) {
     let servers = redis.backend().store().link().stats().servers;
-    let families: [(_, _, fn(&ServerStats) -> usize); 4] = [
+    let families: [ServerFamily; 4] = [
         (
             "sluicegate_redis_breaker",
             "State of the circuit breaker: 0 closed, 1 half open, 2 open.",

@@ -14,6 +14,8 @@ use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::{Holder, Timestamp};
 use smallvec::SmallVec;
 
+use crate::rls::wire::put_varint;
+
 /// Longest ticket.
 pub const TICKET_BYTES_MAX: usize = 8 << 10;
 
@@ -87,13 +89,13 @@ impl Ticket {
     ) -> Result<Self, TicketError> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&holder.0.to_le_bytes());
-        put_number(&mut bytes, forgotten_at.as_micros());
+        put_varint(forgotten_at.as_micros(), &mut bytes);
         put_text(&mut bytes, request.domain);
-        put_number(&mut bytes, request.descriptors.len() as u64);
+        put_varint(request.descriptors.len() as u64, &mut bytes);
         for descriptor in request.descriptors {
             // Absent hits are 0, others are incremented.
-            put_number(&mut bytes, descriptor.hits.map_or(0, |hits| hits.saturating_add(1)));
-            put_number(&mut bytes, descriptor.entries.len() as u64);
+            put_varint(descriptor.hits.map_or(0, |hits| hits.saturating_add(1)), &mut bytes);
+            put_varint(descriptor.entries.len() as u64, &mut bytes);
             for entry in descriptor.entries {
                 put_text(&mut bytes, entry.key);
                 put_text(&mut bytes, entry.value);
@@ -205,17 +207,8 @@ impl fmt::Display for Ticket {
 
 // === encoding ===
 
-/// Appends a varint.
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_number(out, text.len() as u64);
+    put_varint(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
 }
 

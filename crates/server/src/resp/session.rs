@@ -161,7 +161,7 @@ impl Session {
                 self.failures += 1;
                 Err(RespError::service(WRONG_PASSWORD))
             }
-            Err(AuthError::TooMany { .. }) => {
+            Err(AuthError::TooMany) => {
                 self.failures = FAILURES_MAX;
                 Err(RespError::overload(TOO_MANY_PASSWORDS))
             }
