@@ -1,5 +1,5 @@
-//! `RateLimitRequest`: its decoder, the repair of strings that are not UTF-8, and the descriptors as
-//! the engine takes them.
+//! `RateLimitRequest`: its decoder, the repair of strings that are not UTF-8, and its descriptors
+//! as the engine takes them.
 //!
 //! ```text
 //!   RateLimitRequest     domain = 1, descriptors = 2, hits_addend = 3

@@ -76,8 +76,8 @@ pub(super) fn put_status(status: &DescriptorStatus<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// Field numbers of the headers that Envoy adds to the response to the client, and to the request to
-/// the upstream.
+/// Field numbers of the headers that Envoy adds to the response to the client, and to the request
+/// to the upstream.
 const RESPONSE_HEADERS: u32 = 3;
 const REQUEST_HEADERS: u32 = 4;
 

@@ -31,7 +31,8 @@ const NUMBER_MAX: u64 = 1 << 20;
 /// | `OTEL_EXPORTER_OTLP_TRACES_TIMEOUT`, `OTEL_EXPORTER_OTLP_TIMEOUT` | `10000`, in milliseconds |
 /// | `OTEL_BSP_SCHEDULE_DELAY` | `5000`, in milliseconds |
 /// | `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` | `2048`, `512` |
-/// | `OTEL_EXPORTER_OTLP_TRACES_COMPRESSION`, `OTEL_EXPORTER_OTLP_COMPRESSION` | `none`; or `gzip` |
+/// | `OTEL_EXPORTER_OTLP_TRACES_COMPRESSION` | the next one |
+/// | `OTEL_EXPORTER_OTLP_COMPRESSION` | `none`; or `gzip` |
 /// | `OTEL_RESOURCE_ATTRIBUTES` | none; `key=value,key=value` |
 pub(super) fn read(read: &mut Reader<'_>) -> Option<Options> {
     let own = read.text("SLUICEGATE_TRACES").is_some();
