@@ -3,8 +3,8 @@
 use clap::Parser;
 use sluicegate_sim::{Outcome, simulate};
 
-/// Deterministic simulation of nodes and their store under faults: limits are enforced, and quota is
-/// used.
+/// Deterministic simulation of nodes and their store under faults: limits are enforced, and quota
+/// is used.
 ///
 /// A scenario follows from its seed. A violation is printed with the command that reproduces it;
 /// the exit status is 1.

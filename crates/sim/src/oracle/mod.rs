@@ -1,8 +1,8 @@
 //! Judges a history.
 //!
-//! A hit is decided at an unknown time between request and answer. A limit was enforced if some choice
-//! of times satisfies it: each judge searches for an interval or window that *certainly* holds too many
-//! hits.
+//! A hit is decided at an unknown time between request and answer. A limit was enforced if some
+//! choice of times satisfies it: each judge searches for an interval or window that *certainly*
+//! holds too many hits.
 //!
 //! | module | property |
 //! |---|---|
