@@ -65,7 +65,7 @@ fn every_command_of_a_script_is_in_the_guide() {
         guide.split("ACL SETUSER sluicegate on").nth(1).unwrap().split("```").next().unwrap();
     let allowed: BTreeSet<&str> = rule.split(['+', ' ', '\n', '\'']).collect();
     let source = root().join("crates/redis/src");
-    let scripts = ["script/lua", "store/lua", "sync"].iter().flat_map(|folder| {
+    let scripts = ["script/lua", "store/lua"].iter().flat_map(|folder| {
         std::fs::read_dir(source.join(folder)).unwrap().map(|file| file.unwrap().path())
     });
     let mut files: Vec<_> =
@@ -133,12 +133,17 @@ fn examples_are_shown_as_they_are() {
         let lines = text.lines().map(|line| line.split(" #").next().unwrap().trim_end().to_owned());
         lines.filter(|line| !line.is_empty() && !line.trim_start().starts_with('#')).collect()
     };
-    for (guide, example) in
-        [("service", "service"), ("migrating", "limitador"), ("clients", "clients")]
-    {
+    for (guide, example) in [
+        ("service", "service"),
+        ("migrating", "limitador"),
+        ("clients", "clients"),
+        ("llm-budgets", "llm"),
+    ] {
         let text = page(&format!("docs/guide/{guide}.md"));
-        let shown =
-            text.split("```yaml\n").find(|block| block.starts_with("domain: shop")).unwrap();
+        let is_rules = |block: &&str| {
+            ["domain: shop", "domain: llm"].iter().any(|domain| block.starts_with(domain))
+        };
+        let shown = text.split("```yaml\n").find(is_rules).unwrap();
         let file = page(&format!("docs/examples/{example}.yaml"));
         assert_eq!(bare(shown.split("```").next().unwrap()), bare(&file), "{guide}");
     }
