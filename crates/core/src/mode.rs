@@ -60,7 +60,7 @@ pub struct GateLevels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gate {
     open: bool,
-    observe: Option<Timestamp>,
+    observed_at: Option<Timestamp>,
 }
 
 /// A limit with its mode.
@@ -201,8 +201,8 @@ impl Limit {
             Self::Unlimited | Self::Closed => *self,
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.grown(more(bucket.burst()))?),
             Self::LeakyBucket(bucket) => {
-                let indices = bucket.queue().saturating_add(more(bucket.queue().saturating_add(1)));
-                Self::LeakyBucket(LeakyBucket::new(bucket.rate(), indices)?)
+                let queue = bucket.queue().saturating_add(more(bucket.queue().saturating_add(1)));
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate(), queue)?)
             }
             Self::FixedWindow(window) => {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
@@ -249,8 +249,8 @@ impl Limit {
                 Self::TokenBucket(bucket.scaled(rate, times(bucket.burst()))?)
             }
             Self::LeakyBucket(bucket) => {
-                let indices = times(bucket.queue().saturating_add(1)).saturating_sub(1);
-                Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, indices)?)
+                let queue = times(bucket.queue().saturating_add(1)).saturating_sub(1);
+                Self::LeakyBucket(LeakyBucket::new(bucket.rate().scaled(factor)?, queue)?)
             }
             Self::FixedWindow(window) => {
                 Self::FixedWindow(FixedWindow::new(grown(window.rate())?, window.align()))
@@ -339,12 +339,12 @@ impl Gate {
         } else {
             self.is_open(now)
         };
-        Self { open, observe: Some(now) }
+        Self { open, observed_at: Some(now) }
     }
 
     /// Whether there is spare capacity by a valid signal.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.open && self.observe.is_some_and(|observe| now.since(observe) < LOAD_STALE_AFTER)
+        self.open && self.observed_at.is_some_and(|at| now.since(at) < LOAD_STALE_AFTER)
     }
 }

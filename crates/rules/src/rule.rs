@@ -162,6 +162,7 @@ impl RuleConfig {
     /// rule.mode = Mode::Shadow;
     /// assert_eq!(rule.effective_consistency(), Consistency::Strict);
     /// ```
+    #[inline]
     #[must_use]
     pub fn effective_consistency(&self) -> Consistency {
         let native = matches!(self.limits, Limits::Native(_));
@@ -169,6 +170,13 @@ impl RuleConfig {
             true => self.consistency,
             false => Consistency::Strict,
         }
+    }
+
+    /// Whether nodes that share a store may decide by this rule without calling it.
+    #[inline]
+    #[must_use]
+    pub fn is_decided_locally(&self) -> bool {
+        self.effective_consistency() != Consistency::Strict
     }
 
     /// The names of the rules that this one replaces in a request.

@@ -72,7 +72,7 @@ pub struct SystemClock {
     /// Offset of the epoch from the counter's start, in microseconds.
     offset_us: AtomicU64,
     /// When to read the system clock again, in nanoseconds since the start.
-    look_at_ns: AtomicU64,
+    resync_at_ns: AtomicU64,
 }
 
 /// A clock that is set manually, for tests.
@@ -99,7 +99,7 @@ struct Shared {
     sleepers: Mutex<Vec<(Timestamp, Waker)>>,
 }
 
-const LOOK_EVERY_NS: u64 = 1_000_000_000;
+const RESYNC_INTERVAL_NS: u64 = 1_000_000_000;
 const FOLLOW_FROM_US: u64 = 1_000;
 
 impl SystemClock {
@@ -113,7 +113,7 @@ impl SystemClock {
             let counter = quanta::Clock::new();
             let start = counter.raw();
             let offset_us = AtomicU64::new(system_us());
-            Self { counter, start, offset_us, look_at_ns: AtomicU64::new(LOOK_EVERY_NS) }
+            Self { counter, start, offset_us, resync_at_ns: AtomicU64::new(RESYNC_INTERVAL_NS) }
         })
     }
 
@@ -122,8 +122,8 @@ impl SystemClock {
     #[must_use]
     pub fn read(&self) -> Timestamp {
         let ns = self.counter.delta_as_nanos(self.start, self.counter.raw());
-        if ns >= self.look_at_ns.load(Ordering::Relaxed) {
-            self.look_at_system(ns);
+        if ns >= self.resync_at_ns.load(Ordering::Relaxed) {
+            self.resync(ns);
         }
         Timestamp::from_micros(self.offset_us.load(Ordering::Relaxed).wrapping_add(ns / 1_000))
     }
@@ -136,8 +136,8 @@ impl SystemClock {
     }
 
     #[cold]
-    fn look_at_system(&self, ns: u64) {
-        self.look_at_ns.store(ns + LOOK_EVERY_NS, Ordering::Relaxed);
+    fn resync(&self, ns: u64) {
+        self.resync_at_ns.store(ns + RESYNC_INTERVAL_NS, Ordering::Relaxed);
         let offset = system_us().wrapping_sub(ns / 1_000);
         if offset.abs_diff(self.offset_us.load(Ordering::Relaxed)) >= FOLLOW_FROM_US {
             self.offset_us.store(offset, Ordering::Relaxed);

@@ -126,7 +126,7 @@ pub use engine::Waited;
 pub use engine::backend;
 #[cfg(feature = "config")]
 pub use engine::{
-    Change, Follower, Following, LOOK_EVERY, REMOVAL_GRACE, REPORT_EVERY, RulesError,
+    Change, Follower, Following, REMOVAL_GRACE, REPORT_EVERY, RULES_POLL_INTERVAL, RulesError,
     WithheldDomain, rules_of,
 };
 pub use engine::{

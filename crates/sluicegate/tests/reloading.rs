@@ -387,8 +387,8 @@ impl Drop for Folder {
 
 /// What came of the next change: the first look finds it, the second finds it at rest.
 fn next(follower: &mut Follower) -> Change {
-    assert!(follower.look().is_none(), "may still be changing");
-    follower.look().expect("is at rest")
+    assert!(follower.poll().is_none(), "may still be changing");
+    follower.poll().expect("is at rest")
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn files_are_followed_and_a_bad_one_changes_nothing() {
     );
     assert_eq!(peek(&engine, "user=a"), "yes 12", "the old rules go on");
     for _ in 0..3 {
-        assert!(follower.look().is_none(), "told once");
+        assert!(follower.poll().is_none(), "told once");
     }
 
     std::fs::remove_file(folder.0.join("rules.yaml")).unwrap();

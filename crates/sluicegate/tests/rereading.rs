@@ -43,15 +43,15 @@ fn files_that_come_late_are_taken_when_they_are_right() {
     let file = File::new("late");
     let engine = Engine::new(Default::default()).unwrap();
     let mut follower = engine.follow_changes(file.watch(), Default::default());
-    assert!(follower.look().is_none(), "that there is none is known");
+    assert!(follower.poll().is_none(), "that there is none is known");
 
     file.write("domain: [");
-    let told = [follower.look(), follower.look()];
+    let told = [follower.poll(), follower.poll()];
     assert!(matches!(told, [None, Some(Change::Refused(_))]), "{told:?}");
     assert_eq!(domains(&engine), 0);
 
     file.write(SHOP);
-    let told = [follower.look(), follower.look()];
+    let told = [follower.poll(), follower.poll()];
     assert!(matches!(told, [None, Some(Change::Taken { .. })]), "{told:?}");
     assert_eq!(domains(&engine), 1);
 }

@@ -49,8 +49,8 @@ fn follow(engine: &Engine, path: &Path) -> Follower {
 
 /// Lets the follower see a change: the first look finds it, the second finds it at rest.
 fn settle(follower: &mut Follower) {
-    let _ = follower.look();
-    let _ = follower.look();
+    let _ = follower.poll();
+    let _ = follower.poll();
 }
 
 /// Uses 4 of 5, has `vanish` take the rules away and `restore` put them back.
@@ -193,8 +193,8 @@ impl Bed {
 
     /// The next change, which has been written by now.
     fn change(&mut self) -> Change {
-        assert!(self.follower.look().is_none(), "may still be changing");
-        self.follower.look().expect("is at rest")
+        assert!(self.follower.poll().is_none(), "may still be changing");
+        self.follower.poll().expect("is at rest")
     }
 
     fn withheld(&mut self) -> Vec<WithheldDomain> {
@@ -226,15 +226,15 @@ fn a_domain_is_removed_after_the_grace_period() {
         assert_eq!((&*withheld[0].domain, withheld[0].is_named), ("shop", text.is_some()));
         assert_eq!(withheld[0].removed_in, REMOVAL_GRACE);
         bed.clock.advance(REMOVAL_GRACE - SECOND);
-        assert!(matches!(bed.follower.look(), Some(Change::Withheld(_))));
+        assert!(matches!(bed.follower.poll(), Some(Change::Withheld(_))));
         assert_eq!(bed.peek(), "yes 1");
         bed.clock.advance(SECOND);
-        let Some(Change::Taken { reloaded, withheld, .. }) = bed.follower.look() else {
+        let Some(Change::Taken { reloaded, withheld, .. }) = bed.follower.poll() else {
             panic!("still there");
         };
         assert_eq!((reloaded.removed, reloaded.same, withheld.len()), (1, 1, 0));
         assert_eq!(bed.peek(), "yes -", "nothing is limited any more");
-        assert!(bed.follower.look().is_none());
+        assert!(bed.follower.poll().is_none());
         bed.folder.write("shop.yaml", SHOP);
         assert!(bed.withheld().is_empty());
         assert_eq!(bed.peek(), "yes 5", "a domain that was removed starts with new counters");
@@ -248,7 +248,7 @@ fn rules_that_return_within_the_grace_period_end_it() {
         bed.folder.write("shop.yaml", EMPTY);
         assert_eq!(bed.withheld().len(), 1);
         bed.clock.advance(REMOVAL_GRACE - SECOND);
-        assert!(matches!(bed.follower.look(), Some(Change::Withheld(_))));
+        assert!(matches!(bed.follower.poll(), Some(Change::Withheld(_))));
         bed.folder.write("shop.yaml", SHOP);
         assert!(bed.withheld().is_empty());
         assert_eq!(bed.peek(), "yes 1");
@@ -262,11 +262,11 @@ fn a_reading_that_fails_starts_the_grace_period_anew() {
     assert_eq!(bed.withheld().len(), 1);
     bed.clock.advance(REMOVAL_GRACE - SECOND);
     bed.folder.write("shop.yaml", "domain: shop\ndescriptors: [");
-    let first = bed.follower.look();
+    let first = bed.follower.poll();
     assert!(matches!(first, Some(Change::Withheld(_))), "{first:?}");
-    assert!(matches!(bed.follower.look(), Some(Change::Refused(_))));
+    assert!(matches!(bed.follower.poll(), Some(Change::Refused(_))));
     bed.clock.advance(REMOVAL_GRACE * 2);
-    assert!(matches!(bed.follower.look(), Some(Change::Withheld(_))), "it may hold the rules");
+    assert!(matches!(bed.follower.poll(), Some(Change::Withheld(_))), "it may hold the rules");
     assert_eq!(bed.peek(), "yes 1");
     bed.folder.write("shop.yaml", EMPTY);
     assert_eq!(bed.withheld()[0].removed_in, REMOVAL_GRACE);
@@ -340,7 +340,7 @@ fn lists_are_withheld_like_rules() {
     assert_eq!((denies(&bed), bed.peek()), (true, "yes 1".to_owned()));
     bed.clock.advance(REMOVAL_GRACE);
     assert!(
-        matches!(bed.follower.look(), Some(Change::Taken { withheld, .. }) if withheld.is_empty())
+        matches!(bed.follower.poll(), Some(Change::Taken { withheld, .. }) if withheld.is_empty())
     );
     assert_eq!((denies(&bed), bed.peek()), (true, "yes -".to_owned()));
     bed.folder.write("shop.yaml", EMPTY);
@@ -365,7 +365,7 @@ fn withheld_domains_are_reported_again_and_again_with_file_and_remedy() {
     let mut reports = 0;
     for _ in 0..300 {
         bed.clock.advance(SECOND);
-        match bed.follower.look() {
+        match bed.follower.poll() {
             None => {}
             Some(Change::Withheld(domains)) => {
                 reports += 1;

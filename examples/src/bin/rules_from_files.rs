@@ -5,7 +5,7 @@
 //! is reported with its position and a correction.
 //!
 //! Uses a manual clock and polls the files explicitly, so that the output is deterministic. A
-//! service would call `follower.start(LOOK_EVERY, ...)` once.
+//! service would call `follower.start(RULES_POLL_INTERVAL, ...)` once.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin rules_from_files
@@ -56,7 +56,7 @@ fn write(folder: &Path, rate: &str) -> std::io::Result<()> {
 
 /// A change is applied by the second poll that finds it.
 fn follow(follower: &mut Follower, folder: &Path) {
-    let change = follower.look().or_else(|| follower.look());
+    let change = follower.poll().or_else(|| follower.poll());
     match change {
         None => println!("nothing has changed"),
         Some(Change::Taken { reloaded, .. }) => println!("{} rule changed", reloaded.changed),

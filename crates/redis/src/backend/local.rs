@@ -13,8 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use sluicegate::backend::{
-    BoundStep, Call, ChargedLimits, Combine, Operation, Rule, StoreError, first_same,
-    is_decided_locally, largest_cost,
+    BoundStep, Call, ChargedLimits, Combine, Operation, Rule, StoreError, first_same, largest_cost,
 };
 use sluicegate::{Level, Promise, Snapshot, Status};
 use sluicegate_core::op::Op;
@@ -225,7 +224,7 @@ impl RedisBackend {
         let mode = rules.charge_mode(operation, step).filter(|mode| mode.is_once)?;
         let ChargedLimits::Rule(no) = mode.limits else { return None };
         let config = rules.rules().rule(no);
-        if index >= STEPS_MAX || !is_decided_locally(config) {
+        if index >= STEPS_MAX || !config.is_decided_locally() {
             return None;
         }
         let identity = plan.identity(step);
@@ -249,7 +248,7 @@ impl RedisBackend {
 pub(super) fn is_eventual(rules: &Snapshot<'_>, step: &BoundStep<'_>) -> bool {
     let ChargedLimits::Rule(no) = step.mode.limits else { return false };
     let config = rules.rules().rule(no);
-    is_decided_locally(config)
+    config.is_decided_locally()
         && is_of_eventual(config)
         && step.counter.rule.is_some_and(|rule| Eventual::supports(rule))
 }

@@ -4,7 +4,7 @@ use sluicegate::config::files::ReadOptions;
 use sluicegate::config::problem::Problem;
 use sluicegate::config::rules::Options;
 use sluicegate::config::watch::Watch;
-use sluicegate::{Change, Following, LOOK_EVERY, RulesError, WithheldDomain, rules_of};
+use sluicegate::{Change, Following, RULES_POLL_INTERVAL, RulesError, WithheldDomain, rules_of};
 
 use super::{StartError, failed_to};
 use crate::EXAMPLE_RULES;
@@ -44,7 +44,8 @@ impl FollowedRules {
         };
         let follower = follower.with_removal_grace(settings.rules_removal_grace);
         let reporter = app.clone();
-        let following = follower.start(LOOK_EVERY, move |change| report(&reporter, change));
+        let following =
+            follower.start(RULES_POLL_INTERVAL, move |change| report(&reporter, change));
         let following = following.map_err(|error| failed_to("follow the rules", error))?;
         Ok(Self { following: Some(following) })
     }

@@ -90,7 +90,8 @@ impl ActiveRules {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
         });
-        let local = || rules.rules().map(|no| rules.rule(no)).filter(|one| is_decided_locally(one));
+        let local =
+            || rules.rules().map(|no| rules.rule(no)).filter(|one| one.is_decided_locally());
         let is_eventual =
             |rule: &RuleConfig| matches!(rule.consistency, Consistency::Eventual { .. });
         Self {
@@ -300,17 +301,6 @@ impl Snapshot<'_> {
     pub fn rule_state(&self, no: RuleNo) -> &Arc<RuleState> {
         &self.active.slots[no.index()].state
     }
-}
-
-/// Whether nodes may decide a rule without asking the store. Soft, elastic and shadow limits have
-/// more outcomes than yes and no, and quotas deny only together: these are always strict.
-#[inline]
-#[must_use]
-pub fn is_decided_locally(written: &RuleConfig) -> bool {
-    written.consistency != Consistency::Strict
-        && written.mode == Mode::Hard
-        && !written.quota_mode
-        && matches!(written.limits, Limits::Native(_))
 }
 
 /// Whether every rule can be enforced.

@@ -20,7 +20,7 @@ use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::Request;
 use sluicegate_rules::rule::OnStoreFailure;
 
-pub use super::active_rules::{RuleState, envoy_limit, is_decided_locally, limits_of};
+pub use super::active_rules::{RuleState, envoy_limit, limits_of};
 pub use super::admission::{
     Admission, ChargeMode, ChargedLimits, Combine, Group, Operation, admits, charges, first_same,
     largest_cost, repeat,

@@ -17,7 +17,7 @@ use super::withheld::{REMOVAL_GRACE, WithheldDomain, Withholding};
 use super::{Engine, MemoryBackend, Reloaded};
 
 /// How often files are checked. A change is loaded at the second check that finds it.
-pub const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub const RULES_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Result of a change of the files.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub struct Following {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Requests to the thread, beside its periodic look.
+/// Requests to the thread, beside its periodic poll.
 #[derive(Debug, Default)]
 struct FollowRequests {
     next: Mutex<Next>,
@@ -84,7 +84,7 @@ struct FollowRequests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     #[default]
-    Look,
+    Poll,
     Reread,
     Stop,
 }
@@ -119,18 +119,18 @@ fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
 }
 
 impl<B: ?Sized> Engine<B> {
-    /// Loads the rules from files, and again whenever they change: [`Follower::look`] checks that,
+    /// Loads the rules from files, and again whenever they change: [`Follower::poll`] checks that,
     /// [`Follower::start`] in a thread of its own.
     ///
     /// ```no_run
-    /// use sluicegate::{Change, Engine, LOOK_EVERY};
+    /// use sluicegate::{Change, Engine, RULES_POLL_INTERVAL};
     /// use sluicegate::config::files::ReadOptions;
     /// use sluicegate::config::watch::Watch;
     ///
     /// let engine = Engine::new(Default::default())?;
     /// let watch = Watch::new(["rules/"], ReadOptions::default());
     /// let (follower, _warnings) = engine.follow(watch, Default::default())?;
-    /// let following = follower.start(LOOK_EVERY, |change| match change {
+    /// let following = follower.start(RULES_POLL_INTERVAL, |change| match change {
     ///     Change::Taken { reloaded, .. } => eprintln!("rules reloaded: {reloaded:?}"),
     ///     Change::Refused(error) => eprintln!("rules kept as they were:\n{error}"),
     ///     Change::Withheld(domains) => domains.iter().for_each(|domain| eprintln!("{domain}")),
@@ -156,7 +156,7 @@ impl<B: ?Sized> Engine<B> {
     /// change.
     #[must_use]
     pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
-        // The caller knows their errors. The look is the second one that follows each reading.
+        // The caller knows their errors. This poll is the second one that follows each reading.
         let _ = watch.read();
         let _ = watch.poll();
         Follower::new(self, watch, options)
@@ -182,7 +182,7 @@ impl Follower {
     }
 
     /// Checks the files once. The result, if they have changed.
-    pub fn look(&mut self) -> Option<Change> {
+    pub fn poll(&mut self) -> Option<Change> {
         let now = self.engine.ticks();
         match self.watch.poll() {
             PollResult::Changed(sources) => Some(self.take_over(sources, now)),
@@ -246,7 +246,7 @@ impl Follower {
         let follow = move || {
             loop {
                 let change = match received.wait(every) {
-                    Next::Look => self.look(),
+                    Next::Poll => self.poll(),
                     Next::Reread => Some(self.reread()),
                     Next::Stop => return,
                 };
@@ -272,12 +272,12 @@ impl FollowRequests {
     /// Waits for a while, or until a request comes.
     fn wait(&self, a_while: Duration) -> Next {
         let mut next = self.next.lock();
-        if *next == Next::Look {
+        if *next == Next::Poll {
             self.changed.wait_for(&mut next, a_while);
         }
         match *next {
             Next::Stop => Next::Stop,
-            Next::Look | Next::Reread => std::mem::take(&mut *next),
+            Next::Poll | Next::Reread => std::mem::take(&mut *next),
         }
     }
 

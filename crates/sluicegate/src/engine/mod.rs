@@ -30,7 +30,7 @@ use sluicegate_rules::set::RuleSet;
 
 pub use admission::{Checked, Operation, Status};
 #[cfg(feature = "config")]
-pub use follow::{Change, Follower, Following, LOOK_EVERY, RulesError, rules_of};
+pub use follow::{Change, Follower, Following, RULES_POLL_INTERVAL, RulesError, rules_of};
 pub use hold::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use memory::MemoryBackend;

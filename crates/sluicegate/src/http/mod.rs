@@ -167,6 +167,9 @@ impl<'a> VerdictResponse<'a> {
     /// # use sluicegate_core::{time::Timestamp, verdict::judge};
     /// let verdict = judge(&[]);
     /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
+    /// let mut headers = http::HeaderMap::new();
+    /// response.write_headers(&Style::default(), &mut headers);
+    /// assert!(headers.is_empty(), "no limit applies");
     /// assert_eq!(response.status(&Style::default()), None);
     /// ```
     #[must_use]
@@ -175,16 +178,6 @@ impl<'a> VerdictResponse<'a> {
     }
 
     /// Writes the headers of an HTTP response, admitted or denied.
-    ///
-    /// ```
-    /// # use sluicegate::http::{Style, VerdictResponse};
-    /// # use sluicegate_core::{time::Timestamp, verdict::judge};
-    /// let verdict = judge(&[]);
-    /// let response = VerdictResponse { verdict: &verdict, policies: &[], now: Timestamp::EPOCH };
-    /// let mut headers = http::HeaderMap::new();
-    /// response.write_headers(&Style::default(), &mut headers);
-    /// assert!(headers.is_empty(), "nothing is limited, nothing is response");
-    /// ```
     pub fn write_headers(&self, style: &Style, headers: &mut HeaderMap) {
         self.write_limits(style, headers);
         if self.is_denied() {

@@ -102,7 +102,7 @@ impl KeyedOps<'_> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut waiting = SlotWait::new(self);
         loop {
-            match waiting.look(self, &waker) {
+            match waiting.try_acquire(self, &waker) {
                 Ok(result) => return result,
                 Err(until) => park_until(&self.limiter.inner, until, &waker),
             }
@@ -154,7 +154,7 @@ impl KeyedOps<'_> {
         let mut timer = None;
         poll_fn(|cx| {
             loop {
-                let until = match waiting.look(self, cx.waker()) {
+                let until = match waiting.try_acquire(self, cx.waker()) {
                     Ok(result) => return Poll::Ready(result),
                     Err(until) => until,
                 };
@@ -364,7 +364,7 @@ impl<'a> SlotWait<'a> {
     }
 
     /// The permit, or a denial if there is none in time; the error is the time of the next check.
-    fn look(
+    fn try_acquire(
         &mut self,
         ops: &KeyedOps<'_>,
         waker: &Waker,

@@ -65,16 +65,6 @@ pub struct Header {
 }
 
 /// All requests share the empty key.
-///
-/// ```
-/// use sluicegate::Limiter;
-/// use sluicegate::limit::TokenBucket;
-/// use sluicegate::tower::RateLimitLayer;
-/// use sluicegate::tower::key::Everybody;
-///
-/// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10_000))?, Everybody);
-/// # Ok::<(), sluicegate::LimitError>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Everybody;
 
@@ -139,7 +129,7 @@ where
 /// use sluicegate::tower::RateLimitLayer;
 /// use sluicegate::tower::key::peer;
 ///
-/// let by_site = peer().v6_prefix(48);
+/// let by_site = peer().v4_prefix(24).v6_prefix(48);
 /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, by_site);
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
@@ -221,24 +211,12 @@ const V6_BITS: u32 = 64;
 
 impl Ip {
     /// Prefix length of an IPv4 key; 32 by default, which is also the maximum.
-    ///
-    /// ```
-    /// use sluicegate::tower::key::peer;
-    ///
-    /// let by_block_of_256 = peer().v4_prefix(24);
-    /// ```
     #[must_use]
     pub fn v4_prefix(self, bits: u32) -> Self {
         Self { v4_bits: bits.min(Ipv4Addr::BITS), ..self }
     }
 
     /// Prefix length of an IPv6 key; 64 by default, 128 at most.
-    ///
-    /// ```
-    /// use sluicegate::tower::key::peer;
-    ///
-    /// let by_site = peer().v6_prefix(48);
-    /// ```
     #[must_use]
     pub fn v6_prefix(self, bits: u32) -> Self {
         Self { v6_bits: bits.min(Ipv6Addr::BITS), ..self }

@@ -17,10 +17,6 @@ use crate::http::Style;
 
 /// The longest wait of a request for its turn, unless [`RateLimitLayer::within`] sets another: most
 /// clients and proxies give up after half a minute.
-///
-/// ```
-/// assert_eq!(sluicegate::tower::WAIT_MAX.as_secs(), 30);
-/// ```
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Limits a service: see the [module](super).
@@ -83,11 +79,21 @@ impl RateLimitLayer {
     ///
     /// ```
     /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::header;
+    /// use sluicegate::http::{Reset, Style};
+    /// use sluicegate::limit::{FixedWindow, TokenBucket};
+    /// use sluicegate::tower::key::{Everybody, header};
+    /// use sluicegate::tower::{Missing, RateLimitLayer, WAIT_MAX};
     ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"));
+    /// let per_user = Limiter::new(FixedWindow::per_day(1_000))?;
+    /// let global = Limiter::new(TokenBucket::per_second(10_000))?;
+    /// let layer = RateLimitLayer::new(per_user, header("x-user"))
+    ///     .and(global, Everybody)
+    ///     .cost(|request| if request.method == http::Method::GET { 1 } else { 5 })
+    ///     .skip(|request| request.uri.path() == "/health")
+    ///     .on_missing(Missing::Reject)
+    ///     .within(WAIT_MAX)
+    ///     .style(Style { reset: Reset::SecondsToGo, ..Style::default() });
+    /// let quiet = layer.without_headers();
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn new(limiter: Limiter, key: impl Identify + 'static) -> Self {
@@ -104,67 +110,22 @@ impl RateLimitLayer {
     }
 
     /// Adds a limiter: all are charged, or none.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::{FixedWindow, TokenBucket};
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::{Everybody, header};
-    ///
-    /// let per_user = Limiter::new(FixedWindow::per_day(1_000))?;
-    /// let global = Limiter::new(TokenBucket::per_second(10_000))?;
-    /// let layer = RateLimitLayer::new(per_user, header("x-user")).and(global, Everybody);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn and(self, limiter: Limiter, key: impl Identify + 'static) -> Self {
         self.with(|config| config.limiters.push(KeyedLimiter { limiter, key: Arc::new(key) }))
     }
 
     /// The cost of a request; 1 by default. It applies to all limiters of the layer, and a request
     /// of cost 3 takes three slots of a concurrency limit. Cost 0 always passes.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::header;
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"))
-    ///     .cost(|request| if request.method == http::Method::GET { 1 } else { 5 });
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|config| config.cost = Some(Arc::new(cost)))
     }
 
     /// Exempts requests: they pass uncounted, and their responses stay unchanged.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::header;
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"))
-    ///     .skip(|request| request.uri.path() == "/health");
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|config| config.skip = Some(Arc::new(skip)))
     }
 
     /// The treatment of requests without a key; by default they share one budget.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::key::header;
-    /// use sluicegate::tower::{Missing, RateLimitLayer};
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"))
-    ///     .on_missing(Missing::Pass);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn on_missing(self, missing: Missing) -> Self {
         self.with(|config| config.missing = missing)
     }
@@ -175,51 +136,16 @@ impl RateLimitLayer {
     /// By default, traffic-shaping limits (`leaky_bucket`, `smooth_bursty`, `warm_up`) make
     /// requests wait for up to [`WAIT_MAX`], and all others deny at once. With `Duration::ZERO` no
     /// request waits.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::Concurrency;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::Everybody;
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(Concurrency::at_most(10))?, Everybody)
-    ///     .within(Duration::from_secs(2));
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn within(self, max_wait: Duration) -> Self {
         self.with(|config| config.max_wait = Some(max_wait))
     }
 
     /// The headers of responses, and the status of a denial.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::http::{Reset, Style};
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::header;
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"))
-    ///     .style(Style { reset: Reset::SecondsToGo, ..Style::default() });
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn style(self, style: Style) -> Self {
         self.with(|config| config.style = style)
     }
 
     /// Leaves admitted responses unchanged; a denial contains only the time to retry.
-    ///
-    /// ```
-    /// use sluicegate::Limiter;
-    /// use sluicegate::limit::TokenBucket;
-    /// use sluicegate::tower::RateLimitLayer;
-    /// use sluicegate::tower::key::header;
-    ///
-    /// let layer = RateLimitLayer::new(Limiter::new(TokenBucket::per_second(10))?, header("x-user"))
-    ///     .without_headers();
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
     pub fn without_headers(self) -> Self {
         self.with(|config| {
             config.style = Style { x_headers: false, ietf_fields: false, ..config.style };
@@ -280,17 +206,6 @@ impl fmt::Debug for Config {
 pub const MISSING_KEY: &[u8] = b"\0nobody";
 
 /// The treatment of a request without a key.
-///
-/// ```
-/// use sluicegate::Limiter;
-/// use sluicegate::limit::TokenBucket;
-/// use sluicegate::tower::key::header;
-/// use sluicegate::tower::{Missing, RateLimitLayer};
-///
-/// let limiter = Limiter::new(TokenBucket::per_second(10))?;
-/// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_missing(Missing::Reject);
-/// # Ok::<(), sluicegate::LimitError>(())
-/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Missing {
     /// All of them share one budget, under [`MISSING_KEY`]. The default: a server without a

@@ -30,6 +30,8 @@ use crate::estimate::Estimate;
 /// )?;
 /// let rule = &contents(&rules, "shop").rules[0];
 /// assert_eq!(text::limits(&rule.rule().limits), ["token bucket 10/s burst 50"]);
+/// assert_eq!(text::settings(rule.rule()), ["hard", "strict"]);
+/// assert_eq!(text::counters(rule), "a counter for each user_id");
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
@@ -131,20 +133,6 @@ pub(crate) fn zone(limit: &LimitConfig) -> Option<&str> {
 }
 
 /// How a rule is enforced. Defaults are omitted, except for the mode and the consistency.
-///
-/// ```
-/// use sluicegate::explain::rule::{contents, text};
-///
-/// let rules = sluicegate::rules_of(
-///     "
-/// domain: shop
-/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
-/// ",
-/// )?;
-/// let rule = &contents(&rules, "shop").rules[0];
-/// assert_eq!(text::settings(rule.rule()), ["hard", "strict"]);
-/// # Ok::<(), sluicegate::RulesError>(())
-/// ```
 #[must_use]
 pub fn settings(rule: &RuleConfig) -> Vec<String> {
     let mut all = vec![mode(rule.mode), consistency(rule)];
@@ -277,20 +265,6 @@ pub(crate) const fn overflow(overflow: Overflow) -> &'static str {
 }
 
 /// Which requests share a counter under a rule.
-///
-/// ```
-/// use sluicegate::explain::rule::{contents, text};
-///
-/// let rules = sluicegate::rules_of(
-///     "
-/// domain: shop
-/// descriptors: [{ key: user_id, limits: { algorithm: token_bucket, rate: 10/s, burst: 50 } }]
-/// ",
-/// )?;
-/// let rule = &contents(&rules, "shop").rules[0];
-/// assert_eq!(text::counters(rule), "a counter for each user_id");
-/// # Ok::<(), sluicegate::RulesError>(())
-/// ```
 #[must_use]
 pub fn counters(located: &LocatedRule<'_>) -> String {
     if matches!(located.rule().limits, Limits::Unlimited) {
