@@ -132,31 +132,33 @@ class Faults(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def __init__(self, *script: Fault) -> None:
         self.script = list(script)
         self.requests: list[httpx.Request] = []
+        self.connections: set[object] = set()
         # Certificates take long to load, and none is used here.
         self._sync = httpx.HTTPTransport(verify=False)
         self._async = httpx.AsyncHTTPTransport(verify=False)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         fault = self._next(request)
-        return _answer(fault) or _lose(fault, self._sync.handle_request(request))
+        return _answer(fault) or self._lose(fault, self._sync.handle_request(request))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         fault = self._next(request)
-        return _answer(fault) or _lose(fault, await self._async.handle_async_request(request))
+        return _answer(fault) or self._lose(fault, await self._async.handle_async_request(request))
 
     def _next(self, request: httpx.Request) -> Optional[Fault]:
         self.requests.append(request)
         return self.script.pop(0) if self.script else None
 
+    def _lose(self, fault: Optional[Fault], response: httpx.Response) -> httpx.Response:
+        stream = response.extensions["network_stream"]
+        self.connections.add(stream.get_extra_info("client_addr"))
+        if fault == LOSE:
+            raise httpx.ReadError("the response is lost")
+        return response
+
 
 def _answer(fault: Optional[Fault]) -> Optional[httpx.Response]:
     return httpx.Response(fault[0], content=fault[1]) if isinstance(fault, tuple) else None
-
-
-def _lose(fault: Optional[Fault], response: httpx.Response) -> httpx.Response:
-    if fault == LOSE:
-        raise httpx.ReadError("the response is lost")
-    return response
 
 
 def unreachable() -> str:

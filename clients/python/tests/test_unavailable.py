@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Tuple
 
 import pytest
@@ -91,6 +92,24 @@ def test_a_lost_settlement_is_visible_and_does_not_raise(
         faults.script += [busy] * 4
         for result in (held.renew(60), held.commit(100)):
             assert result.source == "policy" and str(result.error) == "too many"
+
+
+def test_a_service_that_does_not_answer_costs_no_more_than_the_timeout(
+    make_client: MakeClient,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with make_client(url, timeout=0.05, retries=0) as client:
+            decision = client.check("test", {"user": "x"})
+    assert decision.source == "policy" and "ReadTimeout" in str(decision.error)
+
+
+def test_connections_are_reused(make_client: MakeClient, name: str) -> None:
+    faults = Faults()
+    with make_client(transport=faults) as client:
+        for _ in range(5):
+            client.check("test", {"tokens": name})
+    assert len(faults.connections) == 1
 
 
 def test_operator_calls_never_follow_the_policy(make_client: MakeClient) -> None:
