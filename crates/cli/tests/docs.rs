@@ -21,7 +21,9 @@ fn pages() -> Vec<PathBuf> {
         }
     }
     let mut found = vec![root().join("README.md")];
-    markdown(&root().join("docs"), &mut found);
+    for folder in ["docs", "deploy"] {
+        markdown(&root().join(folder), &mut found);
+    }
     found.sort();
     found
 }

@@ -1,0 +1,32 @@
+{{- define "sluicegate.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "sluicegate.selector" -}}
+app.kubernetes.io/name: sluicegate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "sluicegate.labels" -}}
+{{ include "sluicegate.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{- define "sluicegate.check" -}}
+{{- if and (not .Values.rules) (not .Values.existingConfigMap) -}}
+{{- fail "no rules: add --set-file 'rules.shop\\.yaml=FILE', or set existingConfigMap to a ConfigMap of rules files" -}}
+{{- end -}}
+{{- if and .Values.rules .Values.existingConfigMap -}}
+{{- fail "both rules and existingConfigMap are set: remove one of them" -}}
+{{- end -}}
+{{- if and (gt (int .Values.replicas) 1) (eq .Values.store.url "memory") -}}
+{{- fail (printf "replicas is %d and store.url is `memory`: every replica would count separately and admit the whole limit; set store.url to a Redis, or replicas to 1" (int .Values.replicas)) -}}
+{{- end -}}
+{{- if and .Values.store.passwordSecret (eq .Values.store.url "memory") -}}
+{{- fail "store.passwordSecret is set and store.url is `memory`: set store.url to a Redis" -}}
+{{- end -}}
+{{- end -}}
