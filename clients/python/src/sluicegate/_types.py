@@ -109,6 +109,10 @@ class Status:
     """The JSON object, with every field of the service."""
 
 
+def _wait(status: Status) -> float:
+    return float("inf") if status.retry_after is None else status.retry_after
+
+
 @dataclass(frozen=True)
 class Decision:
     """Whether a request is admitted. True if it is."""
@@ -143,9 +147,7 @@ class Decision:
             limited = [s for s in self.statuses if s.remaining is not None]
             return min(limited, key=lambda s: s.remaining or 0, default=None)
         denied = [s for s in self.statuses if not s.allowed]
-        never = float("inf")
-        wait = lambda s: never if s.retry_after is None else s.retry_after  # noqa: E731
-        return max(denied, key=wait, default=None)
+        return max(denied, key=_wait, default=None)
 
     @property
     def retry_after(self) -> Optional[float]:
