@@ -4,6 +4,8 @@
 //! `earlier_version/state.txt` has the time of the recording, the commands that restore the keys,
 //! and the answers of another node of the earlier version: `peek KEY VALUE ALLOWED REMAINING`.
 
+#![allow(clippy::unwrap_used)] // A failure is a failed test.
+
 use sluicegate::backend::Call;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
