@@ -307,7 +307,7 @@ impl Account {
     /// When this account expires: from then on a new one gives the same answers, unless it is used
     /// before. The epoch if it has expired already.
     ///
-    /// A moment after [`NOW_MAX`](crate::time::NOW_MAX) means never.
+    /// A moment after [`NOW_MAX`] means never.
     #[must_use]
     pub fn expires_at(&self, plan: &[EnforcedLimit]) -> Timestamp {
         let forgotten = self.holds.forgotten_at().max(self.leased_until(plan));
