@@ -64,6 +64,17 @@ fn the_chart_renders_valid_manifests() {
 }
 
 #[test]
+fn variables_keep_their_values() {
+    let env = r#"env={"A": "7 s", "B": 16000000, "C": 0.8, "D": true}"#;
+    let manifests = yaml(&render(&["--set", "existingConfigMap=rules", "--set-json", env]));
+    let container = &of_kind(&manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap();
+    let values = ["A", "B", "C", "D"]
+        .map(|name| &variables.iter().find(|variable| variable["name"] == name).unwrap()["value"]);
+    assert_eq!(values, ["7 s", "16000000", "0.8", "true"]);
+}
+
+#[test]
 fn the_manifests_are_those_of_the_chart() {
     let path = root().join("deploy/kubernetes/sluicegate.yaml");
     let rendered = render(&["--values", "deploy/kubernetes/values.yaml"]);
