@@ -14,7 +14,7 @@ use sluicegate_testkit::until;
 
 use crate::support::http::get;
 use crate::support::service::Service;
-use crate::support::{Folder, root};
+use crate::support::{Folder, root, server};
 use crate::tools::{failure, file, stdout};
 
 /// The last stage of the Dockerfile.
@@ -142,6 +142,23 @@ fn an_image_without_rules_refuses_to_start() {
     let root = image.build("");
     let errors = failure(image.enter(&root).args(&image.command));
     assert!(errors.contains("/etc/sluicegate/rules"), "{errors}");
+}
+
+#[test]
+fn the_linter_of_dockerfiles_finds_nothing() {
+    const PROGRAM: &str =
+        "import os, sys; os.execv(sys.prefix + '/bin/hadolint', ['hadolint', *sys.argv[1:]])";
+    let lint = |text: &str| {
+        let folder = Folder::new();
+        let path = folder.file("Dockerfile", text);
+        let mut command = Command::new(server("schemas-python"));
+        // Packages of the build stage are not pinned: Debian removes old versions.
+        command.args(["-c", PROGRAM, "--ignore", "DL3008", &path]).output().unwrap()
+    };
+    let text = file("Dockerfile");
+    let output = lint(&text);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(!lint(&text.replace("WORKDIR /src", "WORKDIR src")).status.success());
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! `deploy/README.md`: its files exist, and its Helm commands render.
+//! `deploy/README.md`: its files exist, its versions are current, and its Helm commands render.
 
 use crate::support::root;
-use crate::tools::{file, helm, stdout};
+use crate::tools::{file, helm, stdout, yaml};
 
 /// The commands of the page's shell blocks; continued lines are joined.
 fn commands() -> Vec<String> {
@@ -27,6 +27,18 @@ fn every_file_that_the_page_names_exists() {
         }
     }
     assert!(count >= 5, "only {count} files were found");
+}
+
+#[test]
+fn the_kit_is_of_this_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = &yaml(&file("helm/sluicegate/Chart.yaml"))[0];
+    assert_eq!([&chart["version"], &chart["appVersion"]], [version, version]);
+    let compose = &yaml(&file("compose/compose.yaml"))[0];
+    let image = format!("sluicegate:{version}");
+    assert_eq!(compose["services"]["sluicegate"]["image"], image);
+    let page = file("README.md");
+    assert_eq!(page.matches(&image).count(), page.matches("/sluicegate:").count());
 }
 
 #[test]
