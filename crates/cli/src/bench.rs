@@ -163,8 +163,6 @@ fn with_remedy(error: LoadError, target: BenchTarget) -> anyhow::Error {
     anyhow::anyhow!("{error}; {remedy}")
 }
 
-// === impl BenchArgs ===
-
 impl BenchArgs {
     /// The plan of the arguments.
     fn plan(&self) -> anyhow::Result<Plan> {
@@ -274,8 +272,6 @@ impl BenchArgs {
     }
 }
 
-// === impl BenchTarget ===
-
 impl BenchTarget {
     const fn name(self) -> &'static str {
         match self {
@@ -310,8 +306,6 @@ impl BenchTarget {
 struct ProgressLine {
     is_terminal: bool,
 }
-
-// === impl ProgressLine ===
 
 impl ProgressLine {
     fn new() -> Self {

@@ -69,8 +69,6 @@ impl Default for ClientConfig {
     }
 }
 
-// === impl Builder ===
-
 impl Builder {
     pub(crate) fn new(address: String) -> Self {
         Self {

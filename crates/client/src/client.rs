@@ -47,8 +47,6 @@ struct Inner {
 /// Maximum checks per request.
 const CHECKS_MAX: usize = 1_000;
 
-// === impl Client ===
-
 impl Client {
     /// A client of the service at an address such as `http://127.0.0.1:8080`.
     ///

@@ -28,8 +28,6 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-// === impl Connector ===
-
 impl Connector {
     /// Connections that are made so.
     pub(crate) fn by<F, S>(dial: impl Fn() -> F + Send + Sync + 'static) -> Self
@@ -101,8 +99,6 @@ impl fmt::Debug for Connector {
         f.write_str("Connector")
     }
 }
-
-// === impl Link ===
 
 impl Connection for Link {
     fn connected(&self) -> Connected {

@@ -53,8 +53,6 @@ pub enum Unit {
     Year,
 }
 
-// === impl Request ===
-
 impl Request {
     /// A request to a domain, without a [`descriptor`](Self::descriptor) yet.
     pub fn new(domain: impl Into<String>) -> Self {
@@ -108,8 +106,6 @@ impl Request {
         format!("{{{identity}{hits}{further}}}")
     }
 }
-
-// === impl Descriptor ===
 
 impl Descriptor {
     /// A descriptor with these entries.

@@ -126,8 +126,6 @@ impl Client {
     }
 }
 
-// === impl Reserved ===
-
 impl Reserved {
     /// The reservation, unless denied.
     pub fn held(self) -> Option<Reservation> {
@@ -146,8 +144,6 @@ impl Reserved {
         }
     }
 }
-
-// === impl Reservation ===
 
 impl Reservation {
     pub(crate) fn new(

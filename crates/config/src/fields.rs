@@ -90,8 +90,6 @@ pub(crate) fn unknown(key: &str, known: &[&str]) -> String {
     format!("unknown field, got {got}; {hint}the fields here are {known}")
 }
 
-// === impl Value ===
-
 impl<'t: 'p, 'p> Value<'t, 'p> {
     /// The root of a document.
     pub(crate) const fn root(node: &'t Node) -> Self {
@@ -206,8 +204,6 @@ impl<'t: 'p, 'p> Value<'t, 'p> {
     }
 }
 
-// === impl KeyIndex ===
-
 impl<'a> KeyIndex<'a> {
     fn new(keys: usize) -> Self {
         if keys <= FEW_KEYS { Self::Few } else { Self::Many(HashMap::with_capacity(keys)) }
@@ -227,8 +223,6 @@ impl<'a> KeyIndex<'a> {
         }
     }
 }
-
-// === impl Fields ===
 
 impl<'a> Fields<'a> {
     /// The value of an optional field, of any type.
@@ -341,8 +335,6 @@ impl<'a> Fields<'a> {
         entry.map_or(self.at, |entry| entry.key_at)
     }
 }
-
-// === impl Path ===
 
 impl Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -203,8 +203,6 @@ fn too_many(path: &Path) -> FileError {
     FileError::new(path, reason)
 }
 
-// === impl FileError ===
-
 impl FileError {
     fn new(path: &Path, reason: impl Into<String>) -> Self {
         Self { path: path.to_owned(), reason: reason.into(), cause: None }

@@ -89,8 +89,6 @@ pub(crate) fn on_one_line(text: &str) -> String {
     shown
 }
 
-// === impl Problem ===
-
 impl Problem {
     /// Where the text came from: a file, or the flag it was given with.
     #[must_use]
@@ -134,8 +132,6 @@ impl Display for Problem {
     }
 }
 
-// === impl Problems ===
-
 impl Problems {
     /// Each problem, in the order of the text.
     ///
@@ -173,8 +169,6 @@ impl Display for Problems {
 }
 
 impl std::error::Error for Problems {}
-
-// === impl Report ===
 
 impl Report {
     pub(crate) fn new(source: &str) -> Self {

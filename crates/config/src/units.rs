@@ -129,8 +129,6 @@ pub fn rate(text: &str) -> Result<WrittenRate, UnitError> {
     Ok(WrittenRate { count, period, calendar })
 }
 
-// === impl WrittenRate ===
-
 impl WrittenRate {
     /// The number of units; 0 closes a limit.
     ///
@@ -186,8 +184,6 @@ impl WrittenRate {
         }
     }
 }
-
-// === impl UnitError ===
 
 impl UnitError {
     /// The problem as a message.

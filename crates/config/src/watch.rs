@@ -63,8 +63,6 @@ struct Stamp {
     marks: [i64; 5],
 }
 
-// === impl Watch ===
-
 impl Watch {
     /// Watches these files and directories; nothing has been read yet.
     #[must_use]

@@ -45,8 +45,6 @@ pub struct TrialAnswer {
     pub would_allow: Option<bool>,
 }
 
-// === impl TrialAnswer ===
-
 impl TrialAnswer {
     /// The answer to an operation, with limit names in place of their indices.
     #[must_use]

@@ -32,8 +32,6 @@ pub const EXAMPLES: [Example; 11] = [
     example!("unlimited"),
 ];
 
-// === impl Example ===
-
 impl Example {
     /// The example of an algorithm.
     ///

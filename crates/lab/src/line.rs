@@ -66,8 +66,6 @@ const OPS: [(&str, &[&str]); 13] = [
 
 const COMMON: [&str; 4] = ["at_us", "op", "key", "load"];
 
-// === impl Line ===
-
 impl Line {
     /// Parses a line such as `{"at_us":0,"op":"hit","cost":1,"key":"a"}`.
     ///
@@ -275,8 +273,6 @@ fn boolean(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>, Stri
 pub(crate) struct HolderIds {
     holders: HashMap<String, Holder>,
 }
-
-// === impl HolderIds ===
 
 impl HolderIds {
     /// The operation of a line, in the core's terms.

@@ -24,8 +24,6 @@ pub struct MemoryTrial {
     holds_slots: bool,
 }
 
-// === impl MemoryTrial ===
-
 impl MemoryTrial {
     /// A trial of these limits, enforced according to `mode`.
     ///

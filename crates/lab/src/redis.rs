@@ -30,8 +30,6 @@ pub struct RedisTrial {
     ids: HashMap<String, HolderIds>,
 }
 
-// === impl RedisTrial ===
-
 impl RedisTrial {
     /// A trial of these limits in the store at this address, enforced according to `mode`. Its keys
     /// begin with `namespace`, which must be unique.

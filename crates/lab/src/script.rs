@@ -79,8 +79,6 @@ enum Outcome {
 /// Maximum number of lines of one repetition.
 const REPEATS_MAX: u64 = 10_000;
 
-// === impl Script ===
-
 impl Script {
     /// Parses a script. `name` is the prefix of error messages.
     ///
@@ -170,8 +168,6 @@ impl Script {
     }
 }
 
-// === impl ScriptLine ===
-
 impl ScriptLine {
     fn parse(line_number: usize, text: &str) -> Result<Vec<Self>, String> {
         let Some((request, expected)) = text.split_once("->") else {
@@ -246,8 +242,6 @@ fn option(word: &str) -> Result<(String, Value), String> {
         _ => (name.to_owned(), json!(value)),
     })
 }
-
-// === impl Expected ===
 
 impl Expected {
     fn parse(text: &str) -> Result<Self, String> {

@@ -64,8 +64,6 @@ enum Kind {
     Denied,
 }
 
-// === impl Recorder ===
-
 impl Recorder {
     /// Samples the trial before a line is executed.
     pub fn before(&mut self, trial: &Trial, line: &Line) {
@@ -240,8 +238,6 @@ impl Recorder {
     }
 }
 
-// === impl Kind ===
-
 impl Kind {
     fn draw<CT: CoordTranslate>(self, area: &Canvas<'_, CT>, at: CT::From) -> Drawn {
         match self {
@@ -270,8 +266,6 @@ struct TimeAxis {
     start: Timestamp,
     end: Timestamp,
 }
-
-// === impl TimeAxis ===
 
 impl TimeAxis {
     fn new(start: Timestamp, end: Timestamp) -> Self {

@@ -34,8 +34,6 @@ struct KeyState {
     ids: HolderIds,
 }
 
-// === impl Trial ===
-
 impl Trial {
     /// A trial of these limits, enforced according to `mode`.
     ///

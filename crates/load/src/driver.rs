@@ -119,8 +119,6 @@ async fn run_slot<S: Slot>(mut slot: S, shared: Rc<DriverState>) -> S {
     slot
 }
 
-// === impl Shared ===
-
 impl DriverState {
     /// Takes the next requests of a slot and their scheduled times; false at the end.
     async fn take(&self, capacity: usize, keys: &mut Vec<u64>, due: &mut Vec<Instant>) -> bool {
@@ -156,8 +154,6 @@ impl DriverState {
         }
     }
 }
-
-// === impl State ===
 
 impl State {
     fn next_due(&self) -> Option<Instant> {

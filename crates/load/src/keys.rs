@@ -57,8 +57,6 @@ pub(crate) enum Keys {
     },
 }
 
-// === impl KeySpace ===
-
 impl KeySpace {
     /// Upper bound of `count`.
     pub const COUNT_MAX: u64 = 1_000_000_000_000;
@@ -94,8 +92,6 @@ impl KeySpace {
 pub(crate) fn rng(seed: u64, thread: u64) -> Rng {
     Rng::with_seed(seed ^ thread.wrapping_mul(0xd6e8_feb8_6659_fd93))
 }
-
-// === impl Keys ===
 
 impl Iterator for Keys {
     type Item = u64;

@@ -79,8 +79,6 @@ pub enum LoadError {
     Thread(String),
 }
 
-// === impl Plan ===
-
 impl Plan {
     /// Upper bound of `connections`.
     pub const CONNECTIONS_MAX: usize = 20_000;

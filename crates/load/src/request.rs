@@ -79,8 +79,6 @@ pub enum Protocol {
 
 const KEY: &str = "{key}";
 
-// === impl RequestSpec ===
-
 impl RequestSpec {
     /// The protocol of the request.
     #[must_use]
@@ -211,8 +209,6 @@ pub struct Template {
     offsets: Vec<usize>,
     digits: usize,
 }
-
-// === impl Template ===
 
 impl Template {
     /// Builds the template. `request` must write the key literally or not at all.

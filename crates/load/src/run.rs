@@ -167,8 +167,6 @@ impl Aggregate {
     }
 }
 
-// === impl Snapshot ===
-
 impl Snapshot {
     fn of(processes: &[u32]) -> Self {
         Self {

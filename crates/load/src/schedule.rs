@@ -47,8 +47,6 @@ enum Kind {
     },
 }
 
-// === impl Rate ===
-
 impl Rate {
     /// Upper bound.
     pub const PER_SECOND_MAX: f64 = 10_000_000.0;
@@ -68,8 +66,6 @@ impl Rate {
         self.per_second
     }
 }
-
-// === impl Schedule ===
 
 impl Schedule {
     /// The share of one thread; all threads together reach the rate.

@@ -58,8 +58,6 @@ pub(crate) struct Tally {
 /// A run is aborted after this many consecutive failures.
 const FAILURES_MAX: u64 = 1_000;
 
-// === impl Tally ===
-
 impl Tally {
     pub(crate) fn new(thread: usize, began: Instant, last: u64, out: Sender<Second>) -> Self {
         let second = Second { thread, ..Second::new(0) };
@@ -130,8 +128,6 @@ impl Tally {
     }
 }
 
-// === impl Second ===
-
 impl Second {
     pub(crate) fn new(index: u64) -> Self {
         Self {
@@ -171,8 +167,6 @@ pub(crate) fn histogram() -> Histogram<u64> {
     #[allow(clippy::expect_used, reason = "the bounds are constants, and tests make one")]
     made.expect("valid bounds")
 }
-
-// === impl Failures ===
 
 impl Failures {
     fn add(&mut self, failure: String, count: u64) {

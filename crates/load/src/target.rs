@@ -25,8 +25,6 @@ pub enum AllowedHosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetError(String);
 
-// === impl Target ===
-
 impl Target {
     /// Parses `HOST:PORT` or a URL such as `http://localhost:8080/search?q={key}` or
     /// `redis://localhost:6379`.

@@ -59,8 +59,6 @@ struct Worker<'a> {
     channels: Channels,
 }
 
-// === impl StartBarrier ===
-
 impl StartBarrier {
     pub(crate) fn new(threads: usize) -> Self {
         Self { barrier: Barrier::new(threads + 1), failure: Mutex::new(None) }
@@ -81,8 +79,6 @@ impl StartBarrier {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
-
-// === impl Worker ===
 
 impl Worker<'_> {
     async fn work(self) -> Unsent {

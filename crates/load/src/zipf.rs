@@ -17,8 +17,6 @@ pub(crate) struct Zipf {
     near: f64,
 }
 
-// === impl Zipf ===
-
 impl Zipf {
     /// `count` is at least 1, and the exponent above 0.
     pub(crate) fn new(count: u64, exponent: f64) -> Self {

@@ -67,8 +67,6 @@ pub struct AppBuilder {
     inner: AppInner,
 }
 
-// === impl AppBuilder ===
-
 impl AppBuilder {
     /// Options of the rate limit service.
     pub fn options(mut self, options: Options) -> Self {
@@ -106,8 +104,6 @@ impl AppBuilder {
         App { inner: Arc::new(self.inner) }
     }
 }
-
-// === impl App ===
 
 impl App {
     /// An app with default options that is ready to serve the rules of an engine.

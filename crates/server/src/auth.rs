@@ -62,8 +62,6 @@ pub struct AuthGuard {
     failures: Option<Limiter>,
 }
 
-// === impl AuthGuard ===
-
 impl AuthGuard {
     /// Verifies a secret; counts and logs a failure.
     ///
@@ -114,8 +112,6 @@ fn source_of(peer: Option<IpAddr>) -> [u8; 16] {
         }
     }
 }
-
-// === impl AuthEndpoint ===
 
 impl AuthEndpoint {
     /// All endpoints.

@@ -58,8 +58,6 @@ pub enum StoreState {
     Down,
 }
 
-// === impl Health ===
-
 impl Health {
     /// Health of a service that needs at least one domain with rules.
     #[must_use]
@@ -161,8 +159,6 @@ impl Default for Health {
         Self::new(false)
     }
 }
-
-// === impl HealthState ===
 
 impl HealthState {
     /// Health as in envoyproxy/ratelimit, where a service without rules is healthy.

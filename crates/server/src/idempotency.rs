@@ -210,8 +210,6 @@ fn restored<R: Replayable, E: From<IdempotencyError>>(
     Ok((response, true))
 }
 
-// === impl IdempotencyTable ===
-
 impl<V: Clone> IdempotencyTable<V> {
     /// The stored response; `None` after `respond` was called, whose response is stored, with its
     /// size, if any. A concurrent request with the same key waits.
@@ -349,8 +347,6 @@ impl<V> Drop for InProgress<'_, V> {
         self.table.in_progress.lock().remove(&self.key);
     }
 }
-
-// === impl ResponseShard ===
 
 impl<V> ResponseShard<V> {
     /// Memory of a response beside its content: in the map and in the queue, each of which may have

@@ -156,8 +156,6 @@ pub struct ResponseTimes {
     pub sum_micros: u64,
 }
 
-// === impl Telemetry ===
-
 impl Telemetry {
     /// Counts a call that was answered, allowed or denied.
     #[inline]

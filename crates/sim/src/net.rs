@@ -110,8 +110,6 @@ impl Conditions {
     pub const NORMAL: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
 }
 
-// === impl Net ===
-
 impl Net {
     /// A store without nodes.
     #[must_use]
@@ -334,8 +332,6 @@ struct CallContext {
     sent_us: u64,
 }
 
-// === impl Synced ===
-
 impl Synced {
     /// Counts of eventual rules are stored beside records, under `:e`.
     fn of(context: &CallContext, sent: &TransportCall) -> Option<Self> {
@@ -345,8 +341,6 @@ impl Synced {
         (!keys.is_empty()).then_some(Self { process, keys, sent_us, done_us: 0, received_us: None })
     }
 }
-
-// === impl NodeWire ===
 
 impl NodeWire {
     /// Ends the node: it neither sends nor receives.

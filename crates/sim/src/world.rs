@@ -155,8 +155,6 @@ pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
     })
 }
 
-// === impl World ===
-
 impl World<'_> {
     async fn run_events(&mut self) -> anyhow::Result<History> {
         let (begin, begin_us) = (Instant::now(), self.truth.now_us());

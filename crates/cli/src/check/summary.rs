@@ -165,8 +165,6 @@ fn shortened(mut items: Vec<String>, detail: Detail) -> Vec<String> {
     items
 }
 
-// === impl Totals ===
-
 impl Totals {
     pub(crate) fn of(good: &ValidRules) -> Self {
         let each = good.set.rules().map(|no| limits(&good.set.rule(no).limits).len());

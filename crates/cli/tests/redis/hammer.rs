@@ -212,8 +212,6 @@ pub fn plan_over_rls(service: &Service, key: &str, value: &str) -> Plan {
     }
 }
 
-// === impl Counts ===
-
 impl Counts {
     /// What may have been charged without anybody hearing of it.
     pub const fn in_doubt(&self) -> u64 {
@@ -251,8 +249,6 @@ impl Drop for Told<'_> {
         self.0.state().has_happened = true;
     }
 }
-
-// === impl Progress ===
 
 impl Progress {
     /// Waits until so many were allowed. It is a test of nothing if all clients have ended before.

@@ -103,8 +103,6 @@ const WAIT_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Jitter, in percent of the wait.
 const LATER_PERCENT: u32 = 10;
 
-// === impl PacedLayer ===
-
 impl PacedLayer {
     /// Paces by origin; a call waits for at most 30 s, behind at most 1,000 calls, and the caller
     /// receives a 429.
@@ -180,8 +178,6 @@ impl<S, A: Clone> Layer<S> for PacedLayer<A> {
     }
 }
 
-// === impl Paced ===
-
 impl<S, A, B, R> Service<Request<B>> for Paced<S, A>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
@@ -250,8 +246,6 @@ where
     Ok(response)
 }
 
-// === impl Config ===
-
 impl PaceConfig {
     fn key(&self, call: &Parts) -> String {
         if let Some(key) = &self.key {
@@ -277,8 +271,6 @@ impl fmt::Debug for PaceConfig {
     }
 }
 
-// === impl RetryPolicy ===
-
 impl<B> RetryPolicy<B> for NoRetry {
     fn retries_max(&self) -> u32 {
         0
@@ -298,8 +290,6 @@ impl<B: Clone> RetryPolicy<B> for Retries {
         Some(request.clone())
     }
 }
-
-// === impl PacedError ===
 
 impl<E: fmt::Display> fmt::Display for PacedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

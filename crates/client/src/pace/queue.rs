@@ -57,8 +57,6 @@ pub struct WouldWait {
 /// Queue shared by new keys when the table is full.
 const OTHERS: &str = "";
 
-// === impl Queues ===
-
 impl Queues {
     /// The queue of a key.
     pub(super) fn queue(
@@ -81,8 +79,6 @@ impl Queues {
         queue.clone()
     }
 }
-
-// === impl Queue ===
 
 impl Queue {
     fn new(pace: Pace) -> Self {
@@ -148,8 +144,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-// === impl Permit ===
-
 impl Permit {
     /// Registers the response.
     pub(super) fn answered(mut self, hints: &ServerHints) {
@@ -167,8 +161,6 @@ impl Drop for Permit {
         self.queue.news.notify_waiters();
     }
 }
-
-// === impl WouldWait ===
 
 impl fmt::Display for WouldWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -69,8 +69,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Timeout of a trial call, after which another is sent; some APIs respond after a minute.
 const ANSWER: Duration = Duration::from_secs(1);
 
-// === impl Pace ===
-
 impl Pace {
     /// A state without known limits: all calls may be sent.
     #[must_use]

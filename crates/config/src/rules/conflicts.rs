@@ -390,8 +390,6 @@ fn identities<'a>(
     }
 }
 
-// === impl NodePath ===
-
 impl NodePath<'_> {
     /// The path of a descriptor in its file.
     fn path(&self, origin: &Origin) -> String {

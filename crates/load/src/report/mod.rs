@@ -157,8 +157,6 @@ pub struct Progress {
     pub errors: u64,
 }
 
-// === impl Report ===
-
 impl Report {
     pub(crate) fn new(plan: &Plan, outcome: &Outcome) -> Self {
         let Outcome { seconds, whole, before, after, .. } = outcome;
@@ -283,8 +281,6 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 
-// === impl Latency ===
-
 impl Latency {
     fn of(took: &Histogram<u64>) -> Self {
         let at = |quantile| us(took.value_at_quantile(quantile));
@@ -298,8 +294,6 @@ impl Latency {
         }
     }
 }
-
-// === impl Point ===
 
 impl Point {
     pub(crate) fn of(second: &Second) -> Self {
@@ -321,8 +315,6 @@ impl Point {
         self
     }
 }
-
-// === impl Progress ===
 
 impl Progress {
     pub(crate) fn new(

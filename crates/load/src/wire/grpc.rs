@@ -109,8 +109,6 @@ impl Slot for Stream {
     }
 }
 
-// === impl Stream ===
-
 impl Stream {
     async fn call(&mut self, key: u64) -> Result<Answer, String> {
         self.ready().await?;

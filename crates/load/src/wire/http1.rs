@@ -67,8 +67,6 @@ impl Slot for HttpConnection {
     }
 }
 
-// === impl Connection ===
-
 impl HttpConnection {
     /// The outer error is of the connection, the inner one of a complete response.
     async fn exchange(&mut self, key: u64) -> Result<Result<Answer, String>, String> {

@@ -109,8 +109,6 @@ impl Slot for RespConnection {
     }
 }
 
-// === impl Connection ===
-
 impl RespConnection {
     async fn exchange(
         &mut self,

@@ -201,8 +201,6 @@ fn lease_json(lease: &LeaseInfo, rules: &RuleSet) -> Value {
     })
 }
 
-// === impl AdminInner ===
-
 impl AdminInner {
     /// Renders a long page on a blocking thread, so that it delays no decision.
     async fn render(

@@ -33,8 +33,6 @@ pub(super) struct MessageLimit<'a> {
     pub(super) account: &'a Arc<Account>,
 }
 
-// === impl IncomingMessage ===
-
 impl IncomingMessage {
     /// The message, once it is complete.
     pub(super) fn poll(

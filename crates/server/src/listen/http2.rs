@@ -63,8 +63,6 @@ pub(crate) struct StallDetector {
     write_checks: u32,
 }
 
-// === impl FrameParser ===
-
 impl FrameParser {
     /// A connection of which `preface_left` bytes of the preface are still to arrive.
     pub(crate) const fn new(preface_left: usize) -> Self {
@@ -149,8 +147,6 @@ impl FrameParser {
     }
 }
 
-// === impl Progress ===
-
 impl Progress {
     /// Records the outcome of a write.
     #[inline]
@@ -167,8 +163,6 @@ impl Progress {
         self.is_write_blocked.load(Relaxed)
     }
 }
-
-// === impl StallDetector ===
 
 impl StallDetector {
     /// Whether a unit is incomplete, or a write blocked, since so many checks.

@@ -110,8 +110,6 @@ impl Stopped {
     }
 }
 
-// === impl Listener ===
-
 impl Listener {
     /// Listens on a UNIX socket. A stale socket file is replaced; the file is removed when the
     /// listener is dropped.
@@ -197,8 +195,6 @@ fn is_per_connection(error: &io::Error) -> bool {
     )
 }
 
-// === impl Admission ===
-
 impl Admission {
     pub(crate) fn new(
         app: &App,
@@ -231,8 +227,6 @@ impl Admission {
         self.open.load(Relaxed)
     }
 }
-
-// === impl ConnectionGuard ===
 
 impl ConnectionGuard {
     /// The memory account of the connection.

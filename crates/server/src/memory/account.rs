@@ -44,8 +44,6 @@ pub(crate) struct Unsent {
     generation: usize,
 }
 
-// === impl Account ===
-
 impl Account {
     /// Opens an account with a fixed cost, if the budget allows one more.
     pub(crate) fn open(endpoint: &Arc<EndpointBudget>, fixed: usize) -> Option<Arc<Self>> {
@@ -139,8 +137,6 @@ impl Drop for Account {
     }
 }
 
-// === impl Charge ===
-
 impl Charge {
     /// Changes the charge; growth fails if the budget does not allow it, and changes nothing then.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
@@ -171,8 +167,6 @@ impl Drop for Charge {
         self.account.subtract(self.bytes);
     }
 }
-
-// === impl Unsent ===
 
 impl Unsent {
     /// The client receives it: its time starts again.

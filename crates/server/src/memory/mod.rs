@@ -83,8 +83,6 @@ enum Purpose {
     Message,
 }
 
-// === impl MemoryBudget ===
-
 impl MemoryBudget {
     /// Budget in bytes.
     #[must_use]
@@ -138,8 +136,6 @@ impl Default for MemoryBudget {
         Self::new(256 << 20)
     }
 }
-
-// === impl EndpointBudget ===
 
 impl EndpointBudget {
     /// All or nothing.

@@ -36,8 +36,6 @@ pub(super) struct Labels(String);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seconds(pub(super) u64);
 
-// === impl Page ===
-
 impl Page {
     pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "counter", help)
@@ -60,8 +58,6 @@ impl Page {
         self.text
     }
 }
-
-// === impl Family ===
 
 impl Family<'_> {
     /// A sample without labels.
@@ -107,8 +103,6 @@ impl Family<'_> {
     }
 }
 
-// === impl Labels ===
-
 impl Labels {
     /// Adds a label, unless the value is empty: Prometheus treats that as no label.
     #[must_use]
@@ -135,8 +129,6 @@ impl Labels {
         Self::default().and(name, value)
     }
 }
-
-// === impl Seconds ===
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -89,8 +89,6 @@ pub enum ReservationError {
     },
 }
 
-// === impl Reservations ===
-
 impl Reservations {
     /// Limits of pending reservations and of waiting requests.
     #[must_use]
@@ -262,8 +260,6 @@ impl Drop for WaitPermit<'_> {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
-
-// === impl ReservationError ===
 
 impl From<TicketError> for ReservationError {
     fn from(error: TicketError) -> Self {

@@ -56,8 +56,6 @@ struct ByTime<const UNIT: u64> {
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-// === impl PendingReservations ===
-
 impl PendingReservations {
     /// A limit on pending reservations.
     #[must_use]
@@ -151,8 +149,6 @@ impl PendingCounts {
         self.remembered.expire(now);
     }
 }
-
-// === impl ByTime ===
 
 impl<const UNIT: u64> ByTime<UNIT> {
     fn add(&mut self, at: Timestamp) {

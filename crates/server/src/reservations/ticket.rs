@@ -72,8 +72,6 @@ pub(crate) type EntryList<'a> = SmallVec<[Entry<'a>; 4]>;
 /// Descriptors of a request.
 pub(crate) type TicketDescriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-// === impl Ticket ===
-
 impl Ticket {
     /// Holder of a ticket with nothing to settle.
     pub const NO_HOLDER: Holder = Holder(0);
@@ -297,8 +295,6 @@ fn value(letter: u8) -> Option<u32> {
         _ => return None,
     })
 }
-
-// === impl TicketError ===
 
 impl fmt::Display for TicketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

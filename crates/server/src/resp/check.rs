@@ -259,8 +259,6 @@ fn numbers(allowed: bool, checked: &Checked, rules: &Snapshot<'_>, now: Timestam
     }
 }
 
-// === impl RuleCommand ===
-
 impl RuleCommand {
     /// All commands, by their discriminant.
     pub(super) const ALL: [Self; 6] =

@@ -66,8 +66,6 @@ struct IdleTimer {
     incomplete_since: Option<Instant>,
 }
 
-// === impl RespConnection ===
-
 impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
     fn new(
         socket: S,
@@ -266,8 +264,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
         poll_fn(|cx| Pin::new(&mut self.socket).poll_shutdown(cx)).await
     }
 }
-
-// === impl IdleTimer ===
 
 impl IdleTimer {
     fn is_within(

@@ -67,8 +67,6 @@ struct CallCounts {
     rule_commands: [u64; RuleCommand::ALL.len()],
 }
 
-// === impl Dispatcher ===
-
 impl Dispatcher {
     pub(super) fn new(server: Arc<RespServer>, peer: Option<IpAddr>) -> Self {
         let session = Session::new(&server, peer);

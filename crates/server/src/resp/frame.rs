@@ -106,8 +106,6 @@ pub enum FrameError {
 /// Digits of a number, and its sign.
 const NUMBER_BYTES: usize = 20;
 
-// === impl CommandReader ===
-
 impl CommandReader {
     /// A parser with limits.
     #[must_use]
@@ -352,8 +350,6 @@ fn escape(rest: &[u8]) -> Result<(u8, &[u8]), FrameError> {
     }
 }
 
-// === impl Args ===
-
 impl<'a> Args<'a> {
     /// Number of arguments, including the name.
     #[inline]
@@ -390,8 +386,6 @@ impl<'a> Args<'a> {
     }
 }
 
-// === impl OwnedArgs ===
-
 impl OwnedArgs {
     pub(super) fn of(args: Args<'_>) -> Self {
         let mut owned = Self { bytes: Vec::new(), ranges: ArgRanges::new() };
@@ -408,15 +402,11 @@ impl OwnedArgs {
     }
 }
 
-// === impl CommandLimits ===
-
 impl Default for CommandLimits {
     fn default() -> Self {
         Self { args: 1_024, bulk_bytes: 64 << 10, command_bytes: 1 << 20, inline_bytes: 64 << 10 }
     }
 }
-
-// === impl FrameError ===
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -150,8 +150,6 @@ impl Write for OutputText<'_> {
     }
 }
 
-// === impl Reply ===
-
 /// Reply to a rule command: five numbers, and for some commands an extra value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {

@@ -43,8 +43,6 @@ pub(super) enum OptionName {
 
 pub(super) type RespDescriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-// === impl RuleRequest ===
-
 impl<'a> RuleRequest<'a> {
     /// Parses the arguments, with the options that the command supports.
     pub(super) fn parse(args: Args<'a>, supported: &[OptionName]) -> Result<Self, RespError> {
@@ -116,8 +114,6 @@ impl<'a> RuleRequest<'a> {
     }
 }
 
-// === impl CommandOptions ===
-
 impl<'a> CommandOptions<'a> {
     /// Parses arguments that are only options.
     pub(super) fn parse(args: Args<'a>, supported: &[OptionName]) -> Result<Self, RespError> {
@@ -173,8 +169,6 @@ impl<'a> CommandOptions<'a> {
         Ok(())
     }
 }
-
-// === impl OptionName ===
 
 impl OptionName {
     fn find(word: &[u8], supported: &[Self]) -> Option<Self> {

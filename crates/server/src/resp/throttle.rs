@@ -102,8 +102,6 @@ pub(super) fn seconds(span: Span) -> i64 {
     i64::try_from(span.as_micros().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-// === impl Batch ===
-
 impl<'a> Batch<'a> {
     /// A batch of one hit.
     pub(super) fn one(key: &'a [u8], args: ThrottleArgs, terms: usize) -> Self {
@@ -161,8 +159,6 @@ impl<'a> Batch<'a> {
         terms_cache.get(self.hits.get(index)?)
     }
 }
-
-// === impl TermsCache ===
 
 impl TermsCache {
     /// Index of these terms, if cached.

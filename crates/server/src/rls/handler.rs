@@ -58,8 +58,6 @@ pub enum GrpcStatus {
     Store,
 }
 
-// === impl App ===
-
 impl App {
     /// Decodes a request, decides it, waiting for the store if need be, and appends the response to
     /// `out`.
@@ -287,15 +285,11 @@ impl App {
     }
 }
 
-// === impl CallContext ===
-
 impl From<Endpoint> for CallContext<'_> {
     fn from(endpoint: Endpoint) -> Self {
         Self { endpoint, span: None, deadline: None, is_operator: None }
     }
 }
-
-// === impl Scratch ===
 
 impl Scratch {
     /// The charged descriptors of the last request.
@@ -304,8 +298,6 @@ impl Scratch {
         &self.checked
     }
 }
-
-// === impl Failure ===
 
 impl Failure {
     fn unknown(message: &str) -> Self {

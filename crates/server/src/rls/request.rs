@@ -297,8 +297,6 @@ pub(super) enum RefundRight<'a> {
 /// The largest `hits_addend` that Envoy accepts in its configuration.
 const PROXY_REFUND_MAX: u64 = 1_000_000_000;
 
-// === impl Charges ===
-
 impl<'a> Charges<'a> {
     /// Splits the descriptors.
     ///
@@ -353,8 +351,6 @@ fn limit_of(descriptor: &RateLimitDescriptor) -> Result<Option<Override>, Failur
         ))),
     }
 }
-
-// === impl RefundRight ===
 
 impl<'a> RefundRight<'a> {
     /// gRPC peers are trusted proxies; `/json` shares the HTTP address with all clients.

@@ -233,8 +233,6 @@ pub(crate) fn put_message(field: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut
     out.splice(length_at..=length_at, longer);
 }
 
-// === impl WireError ===
-
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -42,8 +42,6 @@ pub(super) struct Listeners {
     pub(super) resp: Option<TcpListener>,
 }
 
-// === impl Addresses ===
-
 impl Addresses {
     /// JSON object of all addresses.
     #[must_use]
@@ -59,8 +57,6 @@ impl Addresses {
         all
     }
 }
-
-// === impl Listeners ===
 
 impl Listeners {
     /// Binds all addresses of the settings, and replaces them there by those that were bound.

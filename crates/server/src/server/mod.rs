@@ -65,8 +65,6 @@ pub enum StartError {
     },
 }
 
-// === impl Server ===
-
 impl Server {
     /// Restores the snapshot, loads the rules and binds the addresses.
     ///
@@ -245,8 +243,6 @@ fn report_tls(path: &dyn fmt::Display, event: &TlsEvent) {
         TlsEvent::Refused(error) => events::certificate_rejected(path, error),
     }
 }
-
-// === impl StartError ===
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -129,8 +129,6 @@ const OWN: &str = "ADMIN ADMIN_TOKEN CLIENT_CA CLIENT_SAN COMPAT DRAIN_DELAY DRA
 /// Smallest memory budget: a hundred connections of each endpoint, and a few long messages.
 const MEMORY_BUDGET_MIN: usize = 32 << 20;
 
-// === impl Settings ===
-
 impl Settings {
     /// Reads the settings, with warnings about variables without effect.
     ///
@@ -396,8 +394,6 @@ fn log(read: &mut Reader<'_>) -> logs::Options {
     }
 }
 
-// === impl GrpcAddress ===
-
 impl std::fmt::Display for GrpcAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -406,8 +402,6 @@ impl std::fmt::Display for GrpcAddress {
         }
     }
 }
-
-// === impl SettingsError ===
 
 impl std::fmt::Display for SettingsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -36,8 +36,6 @@ pub(super) struct Reader<'a> {
     pub(super) errors: Vec<String>,
 }
 
-// === impl Vars ===
-
 impl Vars {
     /// The variables of this process, except those that are not UTF-8.
     #[must_use]
@@ -80,8 +78,6 @@ impl Vars {
         self.all.get(name).and_then(|var| var.flag).unwrap_or(name)
     }
 }
-
-// === impl Reader ===
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(vars: &'a Vars) -> Self {

@@ -52,8 +52,6 @@ const READS_MAX: usize = 5;
 /// Limit of a file's size, far above that of any certificate chain.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-// === impl TlsFiles ===
-
 impl TlsFiles {
     /// Reads the files until two reads agree, since they may be replaced one after the other.
     pub(super) fn read_stable(&self) -> Contents {
@@ -87,8 +85,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
     fs::read(path)
 }
-
-// === impl Contents ===
 
 impl Contents {
     pub(super) fn fingerprint(&self) -> Fingerprint {
@@ -193,8 +189,6 @@ struct SanVerifier {
     host: Option<ServerName<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
-
-// === impl SanVerifier ===
 
 impl SanVerifier {
     fn new(san: &str, verifier: Arc<dyn ClientCertVerifier>) -> Self {

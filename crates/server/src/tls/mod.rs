@@ -97,8 +97,6 @@ pub enum TlsError {
     },
 }
 
-// === impl Tls ===
-
 impl Tls {
     /// Reads the files.
     ///
@@ -173,8 +171,6 @@ impl fmt::Debug for Tls {
         f.debug_struct("Tls").field("files", &self.inner.files).finish_non_exhaustive()
     }
 }
-
-// === impl TlsError ===
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

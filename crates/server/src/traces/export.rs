@@ -268,8 +268,6 @@ fn with_sources(error: &(dyn Error + 'static)) -> String {
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-// === impl ExporterError ===
-
 impl ExporterError {
     fn new(error: impl fmt::Display) -> Self {
         Self(error.to_string())

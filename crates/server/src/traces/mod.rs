@@ -160,8 +160,6 @@ impl Default for Options {
     }
 }
 
-// === impl Tracer ===
-
 impl Tracer {
     /// A tracer that never begins a span.
     #[must_use]
@@ -201,8 +199,6 @@ impl Tracer {
     }
 }
 
-// === impl TracerInner ===
-
 impl TracerInner {
     fn begin(
         self: &Arc<Self>,
@@ -240,8 +236,6 @@ impl TracerInner {
         Some(Span { data: Box::new(data), tracer: Arc::clone(self) })
     }
 }
-
-// === impl Span ===
 
 impl Span {
     /// Adds a string attribute, truncated to 256 bytes.

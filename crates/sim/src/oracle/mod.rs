@@ -64,8 +64,6 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
     violations
 }
 
-// === impl Case ===
-
 impl Case<'_> {
     fn judge(&self) -> Vec<String> {
         let mut found = Vec::new();

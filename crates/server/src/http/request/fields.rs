@@ -82,8 +82,6 @@ pub(super) fn unknown_field<E: Error>(name: &str, known: &[&str]) -> E {
     E::custom(format_args!("unknown field `{short}`; {meant}known are {}", known.join(", ")))
 }
 
-// === impl FieldValue ===
-
 impl<'de, A: MapAccess<'de>> FieldValue<'_, '_, A> {
     pub(super) fn read<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
         self.map.next_value_seed(seed)
@@ -106,8 +104,6 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, '_, A> {
         self.map.next_value_seed(JsonObject { fields, context: self.context })
     }
 }
-
-// === impl JsonObject ===
 
 impl<'de, F: ObjectFields<'de>> DeserializeSeed<'de> for JsonObject<'_, '_, F> {
     type Value = ();
@@ -136,8 +132,6 @@ impl<'de, F: ObjectFields<'de>> Visitor<'de> for JsonObject<'_, '_, F> {
         self.fields.end()
     }
 }
-
-// === impl BoundedList ===
 
 /// An item of a list.
 struct ListItem<'r, 'm, I> {
@@ -190,8 +184,6 @@ impl<'de, I: ListItems<'de>> Visitor<'de> for BoundedList<'_, '_, I> {
         Ok(())
     }
 }
-
-// === impl BoundedText ===
 
 impl<'de> DeserializeSeed<'de> for BoundedText {
     type Value = Cow<'de, str>;
@@ -251,8 +243,6 @@ impl<'de> Visitor<'de> for BoundedText {
         Err(Self::not_quoted(value))
     }
 }
-
-// === impl HitCount ===
 
 impl<'de> DeserializeSeed<'de> for HitCount {
     type Value = u64;

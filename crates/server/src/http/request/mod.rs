@@ -94,8 +94,6 @@ fn read_object<'a>(
     read.and_then(|()| json.end()).map_err(|error| context.error(&error))
 }
 
-// === impl ParsedCheck ===
-
 impl<'a> ParsedCheck<'a> {
     /// Calls `f` with the request.
     pub(super) fn with_request<R>(&self, f: impl FnOnce(&Request<'_>) -> R) -> R {
@@ -208,8 +206,6 @@ struct CheckFields<'a> {
 /// Items of a list of checks.
 struct CheckItems<'r, 'a>(&'r mut SmallVec<[ParsedCheck<'a>; 1]>);
 
-// === impl CheckFields ===
-
 impl<'a> CheckFields<'a> {
     /// Whether any field was read.
     const fn is_any(&self) -> bool {
@@ -278,8 +274,6 @@ impl<'de> ObjectFields<'de> for CheckFields<'de> {
         self.read(&name, value, &["domain", "descriptors", "hits"])
     }
 }
-
-// === impl CheckItems ===
 
 impl<'de> ListItems<'de> for CheckItems<'_, 'de> {
     const NAME: &'static str = "checks";

@@ -76,8 +76,6 @@ const PREFACE: &[u8] = b"PRI";
 /// Bytes that are discarded after a rejected head. Proxies forward heads of up to 1 MiB.
 const LINGER_BYTES_MAX: usize = 2 << 20;
 
-// === impl Liveness ===
-
 impl Default for Liveness {
     fn default() -> Self {
         Self {
@@ -125,8 +123,6 @@ impl Liveness {
     }
 }
 
-// === impl Watchdog ===
-
 impl Watchdog {
     pub(super) fn new(limits: &HttpLimits) -> Self {
         const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -168,8 +164,6 @@ impl Watchdog {
         }
     }
 }
-
-// === impl HttpObserver ===
 
 impl HttpObserver {
     pub(super) const fn new(liveness: Arc<Liveness>, account: Arc<Account>) -> Self {

@@ -88,8 +88,6 @@ const CONNECTION_BYTES: usize = 32 << 10;
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-// === impl HttpServer ===
-
 impl HttpServer {
     /// Serves these routes.
     #[must_use]
@@ -195,8 +193,6 @@ fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX));
     builder
 }
-
-// === impl HttpLimits ===
 
 impl Default for HttpLimits {
     fn default() -> Self {

@@ -121,8 +121,6 @@ fn limit(text: &str) -> Result<Vec<u8>, JsonError> {
     Ok(out)
 }
 
-// === impl MessageSchema ===
-
 impl MessageSchema {
     /// The fields of a message that are not null.
     fn read<'a>(&self, text: &'a str) -> Result<Vec<Field<'a>>, JsonError> {
@@ -260,8 +258,6 @@ fn clipped(text: &str) -> String {
 pub(super) fn unit_name(number: i32) -> Option<&'static str> {
     UNITS.get(usize::try_from(number).ok()?).copied()
 }
-
-// === impl JsonError ===
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -86,8 +86,6 @@ pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<Box<str>>, O
     ((!user.is_empty()).then(|| user.into()), (!password.is_empty()).then(|| Secret::new(password)))
 }
 
-// === impl Names ===
-
 impl Names {
     /// The address, with its credentials as the only options.
     fn server(&self, read: &mut Reader<'_>) -> Option<RedisServer> {

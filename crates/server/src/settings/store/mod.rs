@@ -55,8 +55,6 @@ const PREFIX_MAX: usize = 256;
 const JITTER_S: u64 = 300;
 const YEAR_S: u64 = 365 * 24 * 60 * 60;
 
-// === impl Store ===
-
 impl Store {
     /// Reads all variables whatever the store is, to report all errors at once.
     pub(super) fn read(read: &mut Reader<'_>) -> Self {
@@ -141,8 +139,6 @@ fn envoy_keys(read: &mut Reader<'_>) -> Option<EnvoyKeys> {
     };
     compat.unwrap_or(false).then_some(keys)
 }
-
-// === impl RedisServer ===
 
 impl RedisServer {
     /// The shared store, if one is configured.
