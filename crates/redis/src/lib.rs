@@ -24,5 +24,5 @@ pub(crate) use store::{HitError, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
-pub use backend::{LeaseInfo, RedisBackend, RuleLevel};
+pub use backend::{LeaseInfo, RedisBackend, RuleLevel, ThrottleHit};
 pub use sluicegate::backend::{StoreError, StoreFailure};

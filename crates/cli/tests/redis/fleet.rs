@@ -47,7 +47,7 @@ impl Fleet {
     ) -> Self {
         let folder = Folder::new();
         let rules = folder.file("rules.yaml", &file(descriptors));
-        let args = ["--rules", &rules, "--store", store];
+        let args = ["--rules", &rules, "--store", store, "--resp", "127.0.0.1:0"];
         let services = (0..count).map(|_| Service::with(&args, environment)).collect();
         Self { services, folder }
     }

@@ -34,3 +34,4 @@ mod levels_told;
 mod recovery;
 mod rolling;
 mod starved;
+mod throttle;

@@ -16,7 +16,9 @@ mod leasing;
 mod levels;
 mod local;
 mod reconcile;
+mod request_rules;
 mod steps;
+mod throttle;
 
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::plan::Plan;
+use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
 use tokio::time::Instant;
@@ -47,7 +50,9 @@ pub(crate) use levels::LevelCounters;
 pub use levels::RuleLevel;
 use levels::rule_state;
 use local::{LocalDecisions, is_eventual};
-use steps::{OverrideRules, RedisStep, has_slots};
+use request_rules::{RequestRules, ThrottleKey};
+use steps::{RedisStep, has_slots};
+pub use throttle::ThrottleHit;
 
 /// Counters in a Redis that other nodes use too.
 ///
@@ -57,7 +62,8 @@ use steps::{OverrideRules, RedisStep, has_slots};
 pub struct RedisBackend {
     store: Store,
     clock: TimeSource,
-    override_rules: OverrideRules,
+    override_rules: RequestRules<Override>,
+    throttle_rules: RequestRules<ThrottleKey>,
     leases: QuotaLeases,
     eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
@@ -84,8 +90,9 @@ impl RedisBackend {
     pub fn new(store: Store, clock: &TimeSource) -> Self {
         let leases = QuotaLeases::start(clock, &store);
         let eventual = Eventual::start(&store, clock);
-        let (override_rules, clock) = (OverrideRules::default(), clock.clone());
-        Self { store, clock, override_rules, leases, eventual, envoy: None }
+        let (override_rules, throttle_rules) = Default::default();
+        let clock = clock.clone();
+        Self { store, clock, override_rules, throttle_rules, leases, eventual, envoy: None }
     }
 
     /// The rules of an engine, with counters in the Redis at a URL (`redis://`,

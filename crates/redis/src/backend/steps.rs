@@ -1,21 +1,17 @@
 //! Steps of a request as the store decides them.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use sluicegate::backend::{
-    BoundStep, Call, ChargedLimits, Operation, Rule, StoreFailure, envoy_limit, limit_states,
+    BoundStep, Call, ChargedLimits, Operation, Rule, StoreFailure, limit_states,
 };
 use sluicegate::{LimitState, Snapshot};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
-use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::plan::Plan;
-use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::Consistency;
 
 use super::RedisBackend;
@@ -37,15 +33,6 @@ pub(super) struct RedisStep<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// Limits that came with requests, as scripts take them.
-#[derive(Debug, Default)]
-pub(super) struct OverrideRules {
-    known: Mutex<HashMap<Override, Arc<ScriptRule>>>,
-}
-
-/// Maximum number of cached rules; all are dropped when it is reached.
-const OVERRIDE_RULES_MAX: usize = 1_024;
-
 impl RedisStep<'_> {
     /// The weight of a hit in this node's memory.
     pub(super) fn weight(&self, nodes: u64) -> Weight {
@@ -59,25 +46,6 @@ impl<'a> Deref for RedisStep<'a> {
 
     fn deref(&self) -> &BoundStep<'a> {
         &self.bound
-    }
-}
-
-impl OverrideRules {
-    fn of(&self, limit: Override, now: Timestamp) -> Arc<ScriptRule> {
-        let mut known = self.known.lock();
-        if let Some(rule) = known.get(&limit) {
-            return rule.clone();
-        }
-        let counted = envoy_limit(u64::from(limit.requests_per_unit), limit.unit);
-        let rule = Rule::new(vec![LimitConfig::fixed(None, counted)], Mode::Hard);
-        // Its algorithm fits every mode.
-        let rule = Arc::new(rule.unwrap_or_else(|_| Rule::closed()));
-        let rule = ScriptRule::at(&rule, now);
-        if known.len() >= OVERRIDE_RULES_MAX {
-            known.clear();
-        }
-        known.insert(limit, rule.clone());
-        rule
     }
 }
 
@@ -113,7 +81,7 @@ impl RedisBackend {
     /// A step as the script takes it.
     pub(super) fn script_part(&self, step: &BoundStep<'_>, now: Timestamp) -> ScriptPart {
         let rule = match (step.mode.limits, step.counter.rule) {
-            (ChargedLimits::Override(limit), _) => self.override_rules.of(limit, now),
+            (ChargedLimits::Override(limit), _) => self.override_rules.of_override(limit, now),
             (ChargedLimits::Rule(_), Some(rule)) => ScriptRule::at(rule, now),
             // Counters of rules have one.
             (ChargedLimits::Rule(_), None) => ScriptRule::at(&Arc::new(Rule::closed()), now),

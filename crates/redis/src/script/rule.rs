@@ -31,6 +31,16 @@ pub(crate) struct ScriptRule {
     pub(crate) params: ScriptParams,
     /// One more than the epoch of the link at which it was published; 0 if it was not.
     published_at: AtomicU64,
+    /// Of a limit that came with a request: clients must not fill the store with them.
+    expiry: Option<RuleExpiry>,
+}
+
+/// When a published rule expires: after the last record that was written under it.
+#[derive(Debug, Clone, Copy)]
+struct RuleExpiry {
+    /// Until when it is used on this node, by its clock.
+    until: Timestamp,
+    ttl_ms: u64,
 }
 
 /// State of this backend that belongs to one revision of a rule.
@@ -52,6 +62,8 @@ pub(crate) struct RuleRegistry {
 
 /// Cached rules, of this node and of others.
 const KNOWN_MAX: usize = 1_024;
+/// Time for which a rule of a request is used, above the lifetime of its records.
+const REQUEST_RULE_REUSE: Span = Span::from_secs(60);
 /// Lifetime of a published rule: longer than that of any record.
 const PUBLISHED_TTL_MS: u64 = 2 * 365 * 86_400_000;
 
@@ -75,7 +87,27 @@ impl ScriptRule {
     pub(crate) fn new(resolved: Arc<ResolvedRule>) -> Self {
         let names = resolved.rule.limits.iter().map(LimitConfig::name);
         let params = ScriptParams::new(&resolved.steps, names);
-        Self { resolved, params, published_at: AtomicU64::new(0) }
+        Self { resolved, params, published_at: AtomicU64::new(0), expiry: None }
+    }
+
+    /// The rule of a limit that came with a request, whose records last at most a lifetime.
+    pub(crate) fn of_request(
+        resolved: Arc<ResolvedRule>,
+        lifetime: Option<Span>,
+        now: Timestamp,
+    ) -> Self {
+        let expiry = lifetime.map(|lifetime| {
+            let used_us = lifetime.as_micros().saturating_add(REQUEST_RULE_REUSE.as_micros());
+            let ttl_ms = used_us.saturating_mul(2) / 1_000;
+            let until = now.after(Span::from_micros(used_us));
+            RuleExpiry { until, ttl_ms: ttl_ms.min(PUBLISHED_TTL_MS) }
+        });
+        Self { expiry, ..Self::new(resolved) }
+    }
+
+    /// Whether records may still be written under it.
+    pub(crate) fn is_usable(&self, now: Timestamp) -> bool {
+        self.expiry.is_none_or(|expiry| now < expiry.until)
     }
 
     /// Whether it was published and the store has lost no data since.
@@ -84,7 +116,7 @@ impl ScriptRule {
         self.published_at.load(Ordering::Acquire) == epoch + 1
     }
 
-    pub(crate) fn mark_published(&self, epoch: u64) {
+    fn mark_published(&self, epoch: u64) {
         self.published_at.store(epoch + 1, Ordering::Release);
     }
 
@@ -102,18 +134,24 @@ impl RuleRegistry {
     /// Publishes a rule, unless this node has done so already.
     pub(crate) async fn publish(&self, link: &Link, rule: &ScriptRule) -> Result<(), CallError> {
         let (fingerprint, epoch) = (rule.params.fingerprint(), link.epoch());
-        if self.published.lock().get(fingerprint) == Some(&epoch) {
+        let is_known = || self.published.lock().get(fingerprint) == Some(&epoch);
+        if rule.is_published(epoch) || rule.expiry.is_none() && is_known() {
+            rule.mark_published(epoch);
             return Ok(());
         }
-        let rule = &rule.resolved.rule;
-        let text = encode_rule(&rule.limits, rule.mode).into_bytes();
-        let args = vec![text, PUBLISHED_TTL_MS.to_string().into_bytes()];
+        let resolved = &rule.resolved.rule;
+        let text = encode_rule(&resolved.limits, resolved.mode).into_bytes();
+        let ttl_ms = rule.expiry.map_or(PUBLISHED_TTL_MS, |expiry| expiry.ttl_ms);
+        let args = vec![text, ttl_ms.to_string().into_bytes()];
         link.call(&Call { script: &PUBLISH, keys: vec![self.key(fingerprint)], args }).await?;
-        let mut published = self.published.lock();
-        if published.len() >= KNOWN_MAX {
-            published.clear();
+        rule.mark_published(epoch);
+        if rule.expiry.is_none() {
+            let mut published = self.published.lock();
+            if published.len() >= KNOWN_MAX {
+                published.clear();
+            }
+            published.insert(fingerprint.to_owned(), epoch);
         }
-        published.insert(fingerprint.to_owned(), epoch);
         Ok(())
     }
 

@@ -49,7 +49,7 @@ use stats::{StoreCounters, WriteStatus};
 use store_clock::StoreClock;
 
 pub(crate) use demand::RuleWeight;
-pub(crate) use hit::HitError;
+pub(crate) use hit::{HitError, LateOutcome};
 pub use stats::StoreStats;
 pub(crate) use weight::Weight;
 
@@ -340,11 +340,8 @@ impl StoreInner {
         if rule.is_published(epoch) || has_failed {
             return;
         }
-        match self.registry.publish(&self.link, rule).await {
-            Ok(()) => rule.mark_published(epoch),
-            Err(_) => {
-                self.publish_failures.fetch_add(1, Ordering::AcqRel);
-            }
+        if self.registry.publish(&self.link, rule).await.is_err() {
+            self.publish_failures.fetch_add(1, Ordering::AcqRel);
         }
     }
 

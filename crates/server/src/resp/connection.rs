@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RespConnection<S> {
         Ok(Next::Read)
     }
 
-    /// Waits for the reply of a command; later commands wait with it. A client that disconnects
+    /// Waits for the replies of commands; later commands wait with them. A client that disconnects
     /// gives its turn up.
     async fn wait(&mut self) -> io::Result<()> {
         let mut reply = pin!(self.dispatcher.wait());

@@ -1,7 +1,7 @@
 //! Executes commands and writes their replies.
 //!
 //! Commands of one read are executed at one timestamp, and their replies sent with one write.
-//! Consecutive `CL.THROTTLE` commands are decided as a batch.
+//! Consecutive `CL.THROTTLE` commands are decided as a batch: in memory, or by the store.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sluicegate::backend::ready;
 use sluicegate::throttle::NoRoom;
 use sluicegate::{Checked, Timestamp, Verdict};
+use smallvec::{SmallVec, smallvec};
 
 use super::RespServer;
 use super::check::{self, RuleCommand};
@@ -16,7 +17,7 @@ use super::commands::{self, CommandName};
 use super::frame::{Args, CommandReader, OwnedArgs};
 use super::reply::{Reply, ReplyWriter, RespError};
 use super::session::{self, Session};
-use super::throttle::{self, Batch, TermsCache};
+use super::throttle::{self, Batch, StoreBatch, TermsCache};
 use crate::telemetry::{Endpoint, Event};
 
 /// Executes the commands of one client.
@@ -26,19 +27,21 @@ pub(super) struct Dispatcher {
     session: Session,
     reader: CommandReader,
     terms_cache: TermsCache,
-    /// A command that has to wait.
-    pending: Option<(PendingCommand, OwnedArgs)>,
+    /// Commands that have to wait.
+    pending: Option<PendingCommand>,
     /// Reused by all commands.
     checked: Checked,
 }
 
-/// Why a command waits.
-#[derive(Debug, Clone, Copy)]
+/// Commands that wait.
+#[derive(Debug)]
 enum PendingCommand {
     /// For its turn (`SG.WAIT`).
-    ForTurn,
+    ForTurn(OwnedArgs),
     /// For the store.
-    ForStore(RuleCommand),
+    ForStore(RuleCommand, OwnedArgs),
+    /// For the store, consecutive ones together.
+    Throttle(StoreBatch),
 }
 
 /// What the connection does next.
@@ -54,8 +57,8 @@ pub(super) enum Next {
     Close,
 }
 
-/// Reply of a command that waited.
-pub(super) struct PendingReply(Option<Result<Reply, RespError>>);
+/// Replies of the commands that waited.
+pub(super) struct PendingReplies(SmallVec<[Result<Reply, RespError>; 1]>);
 
 /// Upper bound of a reply of five numbers.
 const REPLY_BYTES: usize = 128;
@@ -85,27 +88,44 @@ impl Dispatcher {
     pub(super) fn execute(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         let server = self.server.clone();
         let now = server.app.engine().now();
-        let mut batch = Batch::default();
+        let (mut batch, mut store_batch) = (Batch::default(), StoreBatch::default());
         let (mut counts, mut commands, mut taken) = (CallCounts::default(), 0, 0);
         let next = loop {
-            if out.len() + batch.len() * REPLY_BYTES >= server.limits.reply_bytes {
+            let batched = batch.len() + store_batch.len();
+            if out.len() + batched * REPLY_BYTES >= server.limits.reply_bytes {
                 break Next::Send;
             }
             let rest = input.get(taken..).unwrap_or_default();
             let length = match self.reader.read(rest) {
                 Ok(Some(length)) => length,
                 Ok(None) => break Next::Read,
+                // Found again after the replies of the commands before.
+                Err(_) if !store_batch.is_empty() => break Next::Wait,
                 Err(error) => {
                     self.decide(&mut batch, now, &mut counts, out);
                     self.replies(out).error(format_args!("ERR {error}"));
                     break Next::Close;
                 }
             };
-            taken += length;
             let args = self.reader.args(rest);
-            let Some(name) = args.get(0) else { continue };
+            let name = args.get(0);
+            let is_throttle = self.session.is_authenticated && name.is_some_and(is_throttle);
+            if !is_throttle && !store_batch.is_empty() {
+                break Next::Wait;
+            }
+            taken += length;
+            if name.is_none() {
+                continue;
+            }
             commands += 1;
-            if !is_throttle(name) || !self.session.is_authenticated {
+            if is_throttle && !server.app.is_local() {
+                store_batch.push(args);
+                if store_batch.is_full() {
+                    break Next::Wait;
+                }
+                continue;
+            }
+            if !is_throttle {
                 self.decide(&mut batch, now, &mut counts, out);
                 match self.execute_other(rest, now, &mut counts, out) {
                     None => continue,
@@ -150,32 +170,38 @@ impl Dispatcher {
         self.decide(&mut batch, now, &mut counts, out);
         server.count_commands(commands);
         self.count(&counts, now);
-        (taken, next)
+        if store_batch.is_empty() {
+            return (taken, next);
+        }
+        self.pending = Some(PendingCommand::Throttle(store_batch));
+        (taken, Next::Wait)
     }
 
-    /// The reply of a command that waits. Dropping the future gives its turn up.
-    pub(super) fn wait(&mut self) -> impl Future<Output = PendingReply> + use<> {
+    /// The replies of the commands that wait. Dropping the future gives a turn up.
+    pub(super) fn wait(&mut self) -> impl Future<Output = PendingReplies> + use<> {
         let (pending, server) = (self.pending.take(), self.server.clone());
         async move {
-            match pending {
-                Some((PendingCommand::ForTurn, command)) => {
-                    PendingReply(Some(check::wait(command, server.app.clone()).await))
+            PendingReplies(match pending {
+                Some(PendingCommand::ForTurn(command)) => {
+                    smallvec![check::wait(command, server.app.clone()).await]
                 }
-                Some((PendingCommand::ForStore(rule_command), command)) => {
-                    PendingReply(Some(execute_on_store(rule_command, command, &server).await))
+                Some(PendingCommand::ForStore(rule_command, command)) => {
+                    smallvec![execute_on_store(rule_command, command, &server).await]
                 }
-                None => PendingReply(None),
-            }
+                Some(PendingCommand::Throttle(batch)) => batch.decide(&server).await.into(),
+                None => SmallVec::new(),
+            })
         }
     }
 
-    /// Writes the reply of a command that waited.
-    pub(super) fn finish(&self, pending: PendingReply, out: &mut Vec<u8>) {
+    /// Writes the replies of the commands that waited.
+    pub(super) fn finish(&self, pending: PendingReplies, out: &mut Vec<u8>) {
         let mut replies = self.replies(out);
-        match pending.0 {
-            Some(Ok(answer)) => answer.put(&mut replies),
-            Some(Err(error)) => replies.error(error),
-            None => {}
+        for reply in pending.0 {
+            match reply {
+                Ok(answer) => answer.put(&mut replies),
+                Err(error) => replies.error(error),
+            }
         }
     }
 
@@ -243,7 +269,8 @@ impl Dispatcher {
             && command.takes(args.len())
             && !server.app.is_local()
         {
-            self.pending = Some((PendingCommand::ForStore(rule_command), OwnedArgs::of(args)));
+            let pending = PendingCommand::ForStore(rule_command, OwnedArgs::of(args));
+            self.pending = Some(pending);
             return Some(Next::Wait);
         }
         let done = match command.name {
@@ -276,7 +303,7 @@ impl Dispatcher {
             // Decided in a batch.
             CommandName::Throttle => Ok(()),
             CommandName::Wait => {
-                self.pending = Some((PendingCommand::ForTurn, OwnedArgs::of(args)));
+                self.pending = Some(PendingCommand::ForTurn(OwnedArgs::of(args)));
                 return Some(Next::Wait);
             }
             CommandName::Rule(rule_command) => {

@@ -1,12 +1,18 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: a token bucket whose limit is in the
 //! command.
+//!
+//! With counters in memory a pipeline is decided in batches that borrow from it, at once. With a
+//! store, the hits of a batch are copied, and sent to the store together.
 
 use sluicegate::throttle::{NoRoom, Throttle, ThrottleParams};
 use sluicegate::{Outcome, Span, Timestamp, Verdict};
+use sluicegate_redis::ThrottleHit;
 use smallvec::SmallVec;
 
+use super::RespServer;
 use super::frame::Args;
-use super::reply::{RespError, parse_int, shown};
+use super::reply::{Reply, ReplyExtra, RespError, parse_int, shown};
+use crate::telemetry::{Endpoint, Event};
 
 /// Hits on buckets, decided together; the keys borrow from the commands.
 #[derive(Debug, Default)]
@@ -36,6 +42,12 @@ type RawTerms = [i64; 3];
 pub(super) struct ThrottleArgs {
     raw: RawTerms,
     quantity: u64,
+}
+
+/// Commands whose hits are decided by the store together. Invalid ones have their error.
+#[derive(Debug, Default)]
+pub(super) struct StoreBatch {
+    hits: Vec<Result<ThrottleHit, RespError>>,
 }
 
 const BATCH: usize = 32;
@@ -157,6 +169,55 @@ impl<'a> Batch<'a> {
         terms_cache: &'b TermsCache,
     ) -> Option<&'b ThrottleParams> {
         terms_cache.get(self.hits.get(index)?)
+    }
+}
+
+impl StoreBatch {
+    pub(super) fn push(&mut self, args: Args<'_>) {
+        let hit =
+            parse(args).and_then(|ThrottleArgs { raw: [max_burst, count, period], quantity }| {
+                let params = ThrottleParams::new(max_burst, count, period);
+                let key = args.get(1).unwrap_or_default().into();
+                Ok(ThrottleHit { key, params: params.map_err(RespError::invalid)?, quantity })
+            });
+        self.hits.push(hit);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.hits.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hits.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.hits.len() >= BATCH
+    }
+
+    /// The replies, in the order of the commands.
+    pub(super) async fn decide(self, server: &RespServer) -> Vec<Result<Reply, RespError>> {
+        let RespServer { app, throttle, .. } = server;
+        let (begun, is_enforced) = (app.engine().now(), !app.options().shadow_mode);
+        let valid: Vec<_> = self.hits.iter().flatten().cloned().collect();
+        let verdicts = match app.redis() {
+            Some(engine) => engine.backend().throttle(throttle, &valid).await,
+            None => Vec::new(),
+        };
+        let mut verdicts = verdicts.into_iter();
+        let mut decide = |hit: ThrottleHit| {
+            let verdict = verdicts.next().ok_or_else(RespError::draining)?.map_err(no_room)?;
+            if !is_enforced && !verdict.is_allowed() {
+                app.telemetry().record(Event::GlobalShadow);
+            }
+            let numbers = numbers(&hit.params, &verdict, is_enforced);
+            Ok(Reply { numbers, extra: ReplyExtra::None, is_refundable: false })
+        };
+        let replies: Vec<_> = self.hits.into_iter().map(|hit| hit.and_then(&mut decide)).collect();
+        for reply in &replies {
+            app.record_call(Endpoint::Throttle, begun, reply.as_ref().err().map(|e| e.fault));
+        }
+        replies
     }
 }
 

@@ -40,6 +40,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use sluicegate_core::account::Account;
+use sluicegate_core::limit::State;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
@@ -160,6 +162,14 @@ impl Throttle {
     /// ```
     pub fn reset(&self, key: &[u8]) {
         self.shards.forget(self.shards.hash(key));
+    }
+
+    /// Replaces the state of a key by that of an account with this limit, if there is room.
+    pub fn replace(&self, key: &[u8], params: &ThrottleParams, account: Account) {
+        let states = account.into_states().unwrap_or_default();
+        if let Some((state @ State::Gcra(_), _)) = states.into_iter().next() {
+            self.shards.restore(self.shards.hash(key), params, state);
+        }
     }
 
     /// Number of keys, including expired ones that have not been reused yet.

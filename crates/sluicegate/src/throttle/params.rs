@@ -93,7 +93,8 @@ impl ThrottleParams {
     }
 
     /// The bucket as a limit of the core.
-    pub(super) fn bucket(&self) -> Limit {
+    #[must_use]
+    pub fn bucket(&self) -> Limit {
         match self.bucket {
             // They were valid once.
             ThrottleBucket::Integer(_) => self.raw.bucket().unwrap_or(Limit::Closed),
@@ -133,6 +134,15 @@ impl ThrottleParams {
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.raw.count
+    }
+
+    /// The time in which an empty bucket fills.
+    #[must_use]
+    pub fn fill_time(&self) -> Span {
+        let RawParams { limit, count, period_s } = self.raw;
+        let period_us = u128::from(period_s) * 1_000_000;
+        let fill_us = (u128::from(limit) * period_us).div_ceil(u128::from(count.max(1)));
+        Span::from_micros(u64::try_from(fill_us).unwrap_or(u64::MAX))
     }
 
     /// The period in seconds.
