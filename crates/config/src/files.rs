@@ -66,9 +66,13 @@ pub struct FileError {
 /// ```
 ///
 /// # Errors
-/// When a file cannot be read or is not UTF-8, or a size limit is exceeded.
+/// When a file cannot be read or is not UTF-8, a size limit is exceeded, or there is no file: a
+/// directory that is not mounted looks like an empty one, and must not remove all limits.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Vec<Source>, FileError> {
     let paths = paths(path, options)?;
+    if paths.is_empty() {
+        return Err(no_files(path, options));
+    }
     let mut total = 0_u64;
     let mut sources = Vec::with_capacity(paths.len());
     for path in paths {
@@ -195,6 +199,18 @@ impl<'a> Walk<'a> {
         paths.sort_unstable();
         paths
     }
+}
+
+fn no_files(path: &Path, options: &ReadOptions) -> FileError {
+    let dotted = match options.ignore_dot_files {
+        true => "; names that begin with a dot are ignored",
+        false => "",
+    };
+    let reason = format!(
+        "there are no files in this directory, so nothing would be limited; put rules into it, or \
+         check the path{dotted}"
+    );
+    FileError::new(path, reason)
 }
 
 fn too_many(path: &Path) -> FileError {

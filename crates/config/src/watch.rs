@@ -109,15 +109,18 @@ impl Watch {
 
     fn compare_contents(&mut self) -> PollResult {
         self.doubtful = false;
-        let texts = self.texts();
-        self.compare(texts)
+        match self.texts() {
+            // The failure was reported when they were read.
+            Err(_) if self.texts.is_none() => PollResult::Same,
+            texts => self.compare(texts),
+        }
     }
 
     /// Compares contents: a touched or moved file is unchanged.
     fn compare(&mut self, texts: Result<Vec<Source>, FileError>) -> PollResult {
         match texts {
             Ok(texts) if self.texts.as_ref() == Some(&texts) => PollResult::Same,
-            // After a failure every reading is a change, also that of an empty directory.
+            // After a failure every reading is a change.
             texts => {
                 self.texts = texts.as_ref().ok().cloned();
                 PollResult::Changed(texts)

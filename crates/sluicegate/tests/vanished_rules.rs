@@ -266,7 +266,8 @@ fn a_reading_that_fails_starts_the_grace_period_anew() {
     assert!(matches!(first, Some(Change::Withheld(_))), "{first:?}");
     assert!(matches!(bed.follower.poll(), Some(Change::Refused(_))));
     bed.clock.advance(REMOVAL_GRACE * 2);
-    assert!(matches!(bed.follower.poll(), Some(Change::Withheld(_))), "it may hold the rules");
+    assert!(matches!(bed.follower.poll(), Some(Change::Refused(_))), "it may hold the rules");
+    assert!(matches!(bed.follower.poll(), Some(Change::Withheld(_))));
     assert_eq!(bed.peek(), "yes 1");
     bed.folder.write("shop.yaml", EMPTY);
     assert_eq!(bed.withheld()[0].removed_in, REMOVAL_GRACE);
@@ -375,4 +376,38 @@ fn withheld_domains_are_reported_again_and_again_with_file_and_remedy() {
         }
     }
     assert_eq!(reports, 5, "once a minute");
+}
+
+#[test]
+fn a_directory_that_is_emptied_removes_nothing_and_is_reported_again_and_again() {
+    let mut bed = Bed::new("emptied");
+    for file in ["shop.yaml", "web.yaml"] {
+        std::fs::remove_file(bed.folder.path(file)).unwrap();
+    }
+    let change = bed.change();
+    let Change::Refused(error) = &change else { panic!("{change:?}") };
+    assert!(error.to_string().contains("there are no files in this directory"), "{error}");
+    let mut reports = 0;
+    for _ in 0..REMOVAL_GRACE.as_secs() * 2 {
+        bed.clock.advance(SECOND);
+        reports += usize::from(matches!(bed.follower.poll(), Some(Change::Refused(_))));
+    }
+    assert_eq!(reports, 20, "once a minute");
+    assert_eq!((bed.peek(), bed.peek_in("web")), ("yes 1".to_owned(), "yes 5".to_owned()));
+    bed.folder.write("web.yaml", &SHOP.replace("shop", "web"));
+    assert_eq!(bed.withheld().len(), 1, "the grace period begins with the first file");
+}
+
+#[test]
+fn files_that_were_never_valid_are_reported_again_and_again() {
+    let folder = Folder::new("never");
+    let (engine, clock) = engine("domain: other");
+    let watch = Watch::new([&folder.0], ReadOptions::default());
+    let mut follower = engine.follow_changes(watch, Default::default());
+    assert!(follower.poll().is_none(), "the caller knows");
+    for _ in 0..3 {
+        clock.advance(REPORT_EVERY);
+        assert!(matches!(follower.poll(), Some(Change::Refused(_))));
+        assert!(follower.poll().is_none());
+    }
 }

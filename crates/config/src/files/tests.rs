@@ -63,7 +63,17 @@ fn every_file_is_read_in_the_order_of_its_path() {
     assert_eq!(folder.read().unwrap(), ["README: 0", "a/z.txt: 1", "b.yaml: 2", "c/d/e.yml: 3"]);
     let one = read(&folder.0.join("b.yaml"), &ReadOptions::default()).unwrap();
     assert_eq!((one.len(), &*one[0].text), (1, "2"));
-    assert!(Folder::new("empty").read().unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_without_files_is_an_error() {
+    let folder = Folder::new("empty");
+    folder.write(".hidden", "1");
+    let error = read(&folder.0, &ReadOptions::default()).unwrap_err().to_string();
+    let expected = "there are no files in this directory, so nothing would be limited; put rules into \
+                    it, or check the path; names that begin with a dot are ignored";
+    assert_eq!(error, format!("{}: {expected}", folder.0.display()));
+    assert_eq!(folder.read_with(&all()).unwrap(), [".hidden: 1"]);
 }
 
 #[test]

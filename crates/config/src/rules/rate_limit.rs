@@ -211,14 +211,16 @@ impl Reader<'_> {
             return Err(self.no_unit(input, written));
         };
         let requests_per_unit = written.requests_per_unit;
-        if requests_per_unit == 0 && !written.has_problem {
-            let (at, wrong) = match written.requests {
-                Some(pair) => (pair.value.at, "is 0"),
-                None => (input.at(), "is missing, which is 0"),
-            };
+        // A 0 that is written is a blocklist, and no mistake.
+        let forgotten = match written.requests {
+            Some(pair) if pair.value.is_null() => Some((pair.value.at, "has no value")),
+            Some(_) => None,
+            None => Some((input.at(), "is missing")),
+        };
+        if let Some((at, wrong)) = forgotten.filter(|_| !written.has_problem) {
             let message = format!(
-                "`requests_per_unit` {wrong}, so every request is denied; write how many may pass, \
-                 or `unlimited: true`"
+                "`requests_per_unit` {wrong}, which is 0, so every request is denied; write how many \
+                 may pass, or `unlimited: true`"
             );
             self.report.warn(at, input.path, message);
         }

@@ -15,6 +15,7 @@
 //! has none, nothing is limited. A set is immutable: a reload compiles and swaps in another.
 
 mod build;
+mod digest;
 mod find;
 mod identity;
 mod networks;
@@ -77,6 +78,7 @@ pub struct RuleSet {
     longest: usize,
     /// Whether any rule replaces others.
     replacing: bool,
+    digest: u64,
 }
 
 /// Index of a rule in its set.
@@ -215,7 +217,25 @@ impl RuleSet {
     /// # Errors
     /// When two of them conflict, or they are nested too deeply.
     pub fn new(domains: Vec<Domain>) -> Result<Self, RuleSetError> {
-        build::build(domains)
+        let digest = digest::of(&domains);
+        Ok(Self { digest, ..build::build(domains)? })
+    }
+
+    /// A hash of everything that is configured. Nodes of one version with equal rules have the same,
+    /// whatever the names and the order of their files.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::Domain;
+    /// use sluicegate_rules::set::RuleSet;
+    ///
+    /// let rules = |names: [&str; 2]| RuleSet::new(names.map(Domain::new).to_vec());
+    /// assert_eq!(rules(["shop", "web"])?.digest(), rules(["web", "shop"])?.digest());
+    /// assert_ne!(rules(["shop", "web"])?.digest(), rules(["shop", "api"])?.digest());
+    /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+    /// ```
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// The rule that a descriptor with these entries matches.

@@ -13,8 +13,9 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::domain::Domain;
 use sluicegate_rules::set::RuleSet;
 
-use super::withheld::{REMOVAL_GRACE, WithheldDomain, Withholding};
+use super::withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain, Withholding};
 use super::{Engine, MemoryBackend, Reloaded};
+use crate::clock::span;
 
 /// How often files are checked. A change is loaded at the second check that finds it.
 pub const RULES_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -31,7 +32,8 @@ pub enum Change {
         /// Domains that the files leave without rules: their last rules stay in force.
         withheld: Vec<WithheldDomain>,
     },
-    /// They are invalid: the rules are unchanged.
+    /// They are invalid or cannot be read: the rules are unchanged. The files are read again when
+    /// they change, and every [`REPORT_EVERY`](super::REPORT_EVERY).
     Refused(RulesError),
     /// These domains are still withheld: reported again every
     /// [`REPORT_EVERY`](super::REPORT_EVERY).
@@ -64,6 +66,8 @@ pub struct Follower {
     watch: Watch,
     options: Options,
     withholding: Withholding,
+    /// When the last reading failed; none after a valid one.
+    failed: Option<Timestamp>,
 }
 
 /// A thread that follows files, until this is dropped.
@@ -140,7 +144,8 @@ impl<B: ?Sized> Engine<B> {
     /// ```
     ///
     /// # Errors
-    /// When the files cannot be read or are invalid. Then the rules are unchanged.
+    /// When the files cannot be read or are invalid, or a directory has none. Then the rules are
+    /// unchanged.
     pub fn follow(
         &self,
         mut watch: Watch,
@@ -159,7 +164,8 @@ impl<B: ?Sized> Engine<B> {
         // The caller knows their errors. This poll is the second one that follows each reading.
         let _ = watch.read();
         let _ = watch.poll();
-        Follower::new(self, watch, options)
+        let failed = Some(self.ticks());
+        Follower { failed, ..Follower::new(self, watch, options) }
     }
 }
 
@@ -167,7 +173,7 @@ impl Follower {
     fn new<B: ?Sized>(engine: &Engine<B>, watch: Watch, options: Options) -> Self {
         let withholding = Withholding::new(REMOVAL_GRACE);
         let engine = Engine { state: engine.state.clone(), backend: Arc::new(MemoryBackend) };
-        Self { engine, watch, options, withholding }
+        Self { engine, watch, options, withholding, failed: None }
     }
 
     /// Sets how long a domain must be absent from the files until it is removed;
@@ -186,6 +192,11 @@ impl Follower {
         let now = self.engine.ticks();
         match self.watch.poll() {
             PollResult::Changed(sources) => Some(self.take_over(sources, now)),
+            PollResult::Same
+                if self.failed.is_some_and(|at| now.since(at) >= span(REPORT_EVERY)) =>
+            {
+                Some(self.reread())
+            }
             PollResult::Same if self.withholding.is_expired(now) => {
                 let sources = self.withholding.sources().to_vec();
                 Some(self.take_over(Ok(sources), now))
@@ -205,10 +216,12 @@ impl Follower {
     fn take_over(&mut self, sources: Result<Vec<Source>, FileError>, now: Timestamp) -> Change {
         match self.try_take_over(sources, now) {
             Ok((reloaded, warnings)) => {
+                self.failed = None;
                 let withheld = self.withholding.report(now);
                 Change::Taken { reloaded, warnings, withheld }
             }
             Err(error) => {
+                self.failed = Some(now);
                 self.withholding.restart_grace();
                 Change::Refused(error)
             }

@@ -420,7 +420,9 @@ fn what_has_no_effect_is_warned_of() {
         assert!(told.is_empty(), "acts on those below: {told:?}");
     }
     let zero = warned(&one("key: k, rate_limit: { unit: day, requests_per_unit: 0 }"));
-    assert!(zero[0].contains("is 0, so every request is denied"), "{zero:?}");
+    assert!(zero.is_empty(), "a blocklist: {zero:?}");
+    let null = warned(&one("key: k, rate_limit: { unit: day, requests_per_unit: }"));
+    assert!(null[0].contains("has no value, which is 0, so every request is denied"), "{null:?}");
     let missing = warned(&one("key: k, rate_limit: { unit: day }"));
     assert!(missing[0].contains("is missing, which is 0, so every request is denied"));
     let null = warned(&one("key: k, rate_limit: "));
