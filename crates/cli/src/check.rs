@@ -51,15 +51,15 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         written(io::stdout().lock().write_all(schema().as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.paths.is_empty() {
+    let settings = args.reading.settings(&args.paths)?;
+    if settings.paths.is_empty() {
         bail!(
-            "no rules given: name files or directories, as in `sluicegate check rules.yaml`; \
-             those of envoyproxy/ratelimit are in `$RUNTIME_ROOT/$RUNTIME_SUBDIRECTORY/config`"
+            "no rules given: name files or directories, as in `sluicegate check rules.yaml`, or set \
+             SLUICEGATE_RULES or RUNTIME_ROOT as for `sluicegate serve`"
         );
     }
-    let rules = rules(&args.paths, &args.reading)?;
-    let warned = rules.warnings.len() + rules.remarks.len();
-    let valid = rules.read.is_ok() && !(args.strict && warned > 0);
+    let rules = rules(&settings)?;
+    let valid = rules.read.is_ok() && (!args.strict || rules.warnings.is_empty());
     let (out, remarks) = match args.json {
         true => (json::checked(&rules, valid), String::new()),
         false => text(&rules, args),
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// Human-readable output: for standard output, and for standard error.
 fn text(rules: &LoadResult, args: &CheckArgs) -> (String, String) {
     let mut remarks = shown(rules);
-    let warned = rules.warnings.len() + rules.remarks.len();
+    let warned = rules.warnings.len();
     match &rules.read {
         Ok(good) => {
             let detail = if args.all { summary::Detail::All } else { summary::Detail::Some };
@@ -111,9 +111,6 @@ enum Severity {
 /// Problems and warnings with excerpts, in the order of the files.
 pub(crate) fn shown(rules: &LoadResult) -> String {
     let mut all = String::new();
-    for remark in &rules.remarks {
-        all.push_str(&format!("warning: {remark}\n"));
-    }
     let problems = rules.read.as_ref().err().into_iter().flatten();
     let problems = problems.map(|problem| (Severity::Problem, problem));
     let warnings = rules.warnings.iter().map(|problem| (Severity::Warning, problem));

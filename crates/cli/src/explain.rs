@@ -49,9 +49,11 @@ pub(crate) struct ExplainArgs {
 
 /// Runs `explain`.
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    if args.rules.is_empty() {
+    let settings = args.reading.settings(&args.rules)?;
+    if settings.paths.is_empty() {
         bail!(
-            "no rules given: name a file or directory, as in `sluicegate explain --rules rules.yaml shop user_id=42`"
+            "no rules given: name a file or directory, as in `sluicegate explain --rules rules.yaml shop user_id=42`, \
+             or set SLUICEGATE_RULES or RUNTIME_ROOT as for `sluicegate serve`"
         );
     }
     let Some(domain) = &args.domain else {
@@ -67,14 +69,12 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let typed = args.descriptors.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>();
     let typed = typed.map_err(anyhow::Error::msg)?;
-    let rules = rules(&args.rules, &args.reading)?;
+    let rules = rules(&settings)?;
     if rules.read.is_err() {
         eprint!("{}", shown(&rules));
         eprintln!("invalid rules: see `sluicegate check`");
     }
     let Ok(good) = rules.read else { return Ok(ExitCode::FAILURE) };
-    // Other warnings are shown by `check`.
-    rules.remarks.iter().for_each(|remark| eprintln!("warning: {remark}"));
     let engine = Engine::new(good.set).context("the rules cannot be enforced")?;
     let borrowed: Vec<Vec<Entry<'_>>> = typed.iter().map(|all| borrowed(all)).collect();
     let mut descriptors: Vec<Descriptor<'_>> =

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use sluicegate_config::files::{ReadOptions, read};
+use sluicegate_config::files::read;
 use sluicegate_config::problem::Problem;
-use sluicegate_config::rules::{Loaded, Options, Source, load};
-use sluicegate_config::units::truth;
+use sluicegate_config::rules::{Loaded, Source, load};
 use sluicegate_rules::set::RuleSet;
+use sluicegate_server::settings::{RulesSettings, Vars};
 
 /// Options of reading rules.
 #[derive(Debug, clap::Args)]
@@ -26,8 +26,6 @@ pub(crate) struct LoadResult {
     pub(crate) sources: Vec<Source>,
     pub(crate) read: Result<ValidRules, Vec<Problem>>,
     pub(crate) warnings: Vec<Problem>,
-    /// Warnings without a position in a file.
-    pub(crate) remarks: Vec<String>,
 }
 
 /// Valid rules.
@@ -38,25 +36,33 @@ pub(crate) struct ValidRules {
 }
 
 impl ReadArgs {
-    /// Options of reading files.
-    pub(crate) fn files(&self) -> ReadOptions {
-        ReadOptions { ignore_dot_files: !self.include_dot_files }
+    /// The settings of `serve` about rules: these options, then variables. Paths that are given
+    /// have precedence.
+    pub(crate) fn settings(&self, paths: &[PathBuf]) -> anyhow::Result<RulesSettings> {
+        let mut vars = Vars::from_env();
+        self.set_flags(&mut vars);
+        Ok(RulesSettings::read(&vars, paths)?)
     }
 
-    /// Whether several files may configure one domain.
-    pub(crate) fn merges(&self) -> anyhow::Result<bool> {
-        Ok(self.merge_domains || merged_by_environment()?)
+    /// Sets the variables of the flags that are given.
+    pub(crate) fn set_flags(&self, vars: &mut Vars) {
+        let switches = [
+            ("--merge-domains", self.merge_domains),
+            ("--include-dot-files", self.include_dot_files),
+        ];
+        for (flag, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
+            vars.set_flag(flag, "true");
+        }
     }
 }
 
 /// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an
 /// error.
-pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<LoadResult> {
-    let options = args.files();
-    let (mut sources, mut broken, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
+    let RulesSettings { paths, files, options } = settings;
+    let (mut sources, mut broken) = (Vec::new(), Vec::new());
     for path in paths {
-        match read(path, &options) {
-            Ok(found) if found.is_empty() => remarks.push(no_files(path, args)),
+        match read(path, files) {
             Ok(found) => sources.extend(found),
             Err(error) => broken.push(error.to_string()),
         }
@@ -64,8 +70,7 @@ pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<LoadRe
     if !broken.is_empty() {
         bail!("{}", broken.join("\nsluicegate: "));
     }
-    let merge_domains = args.merges()?;
-    let (read, warnings) = match load(&sources, &Options { merge_domains, ..Options::default() }) {
+    let (read, warnings) = match load(&sources, options) {
         Ok(mut loaded) => {
             let warnings = std::mem::take(&mut loaded.warnings);
             let set = RuleSet::new(loaded.domains.clone());
@@ -74,29 +79,5 @@ pub(crate) fn rules(paths: &[PathBuf], args: &ReadArgs) -> anyhow::Result<LoadRe
         }
         Err(invalid) => (Err(invalid.problems.iter().cloned().collect()), invalid.warnings),
     };
-    Ok(LoadResult { sources, read, warnings, remarks })
-}
-
-fn no_files(path: &std::path::Path, args: &ReadArgs) -> String {
-    let path = path.display();
-    let hint = match args.include_dot_files {
-        true => "",
-        false => "; names that begin with a dot are ignored without `--include-dot-files`",
-    };
-    format!("{path}: no files, so nothing is limited{hint}")
-}
-
-fn merged_by_environment() -> anyhow::Result<bool> {
-    const NAME: &str = "MERGE_DOMAIN_CONFIG";
-    match std::env::var(NAME) {
-        Ok(text) if text.is_empty() => Ok(false),
-        // As envoyproxy/ratelimit reads it.
-        Ok(text) => match text.as_str() {
-            "1" | "t" | "T" | "TRUE" | "True" => Ok(true),
-            "0" | "f" | "F" | "FALSE" | "False" => Ok(false),
-            text => truth(text).map_err(|error| anyhow::anyhow!("{NAME}: {error}")),
-        },
-        Err(std::env::VarError::NotPresent) => Ok(false),
-        Err(error) => Err(error).context(NAME),
-    }
+    Ok(LoadResult { sources, read, warnings })
 }

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use sluicegate::RulesError;
-use sluicegate_server::logs;
+use sluicegate::clock::{Clock, SystemClock};
+use sluicegate_server::logs::{self, Format};
 use sluicegate_server::server::{Addresses, Server, StartError};
 use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
@@ -43,6 +44,12 @@ pub(crate) struct ServeArgs {
     /// Admin endpoint: metrics, readiness, configuration [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// File with the token that the admin endpoint requires [default: none]
+    #[arg(long, value_name = "PATH")]
+    admin_token_file: Option<String>,
+    /// Endpoint of metrics alone, without a token, such as 0.0.0.0:9090 [default: none]
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
     /// RESP endpoint (Redis clients), such as 127.0.0.1:6380 [default: none]
     #[arg(long, value_name = "ADDR")]
     resp: Option<String>,
@@ -119,9 +126,29 @@ pub(crate) struct ServeArgs {
     json: bool,
 }
 
+/// Reason why the service ended, with the exit code.
+struct Fatal {
+    code: u8,
+    message: String,
+}
+
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let (settings, warnings) = Settings::read(&args.vars()?)?;
+    let vars = args.vars()?;
+    let Err(Fatal { code, message }) = start(&vars) else { return Ok(ExitCode::SUCCESS) };
+    // Also for programs that read the log: before it starts and after its end.
+    let format = Settings::read_log(&vars).format;
+    let lines = match (format, code) {
+        (Format::Json, _) => logs::fatal_lines(&message, SystemClock::get().now(), format),
+        (Format::Text, 1) => format!("{message}\n"),
+        (Format::Text, _) => format!("sluicegate: {message}\n"),
+    };
+    eprint!("{lines}");
+    Ok(ExitCode::from(code))
+}
+
+fn start(vars: &Vars) -> Result<(), Fatal> {
+    let (settings, warnings) = Settings::read(vars).map_err(anyhow::Error::from)?;
     // Dropped at the end, it writes the last lines.
     let _guard = logs::start(settings.log).context("cannot log")?;
     warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
@@ -129,29 +156,38 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .on_thread_park(trim::on_thread_park)
         .build();
-    runtime.context("cannot start")?.block_on(serve(settings, args.json))
+    runtime.context("cannot start")?.block_on(serve(settings))
 }
 
-async fn serve(settings: Settings, json: bool) -> anyhow::Result<ExitCode> {
-    let has_rules = !settings.rules.is_empty();
+async fn serve(settings: Settings) -> Result<(), Fatal> {
+    let (has_rules, json) = (!settings.rules.paths.is_empty(), settings.json);
+    // Text for people would be no line of a JSON log, which has the addresses.
+    let is_silent = settings.log.format == Format::Json && !json;
     let server = match Server::start(settings).await {
         Ok(server) => server,
-        Err(StartError::Rules(RulesError::Unreadable(error))) => return Err(error.into()),
-        Err(StartError::Rules(error)) => {
-            eprintln!("{error}\ninvalid rules: see `sluicegate check`");
-            return Ok(ExitCode::FAILURE);
+        Err(StartError::Rules(error)) if !matches!(error, RulesError::Unreadable(_)) => {
+            let message = format!("{error}\ninvalid rules: see `sluicegate check`");
+            return Err(Fatal { code: 1, message });
         }
-        Err(error) => return Err(error.into()),
+        Err(StartError::Rules(error)) => return Err(anyhow::Error::from(error).into()),
+        Err(error) => return Err(anyhow::Error::from(error).into()),
     };
     // Before the addresses are printed: their reader may send a signal.
     let (reload, reloads) = mpsc::channel(1);
-    let signals = Signals::new(reload)?;
-    let message = startup_message(server.addresses(), has_rules, json);
-    // A closed standard output is not an error.
-    let _ = written(io::stdout().lock().write_all(message.as_bytes()));
+    let signals = Signals::new(reload).context("cannot handle signals")?;
+    if !is_silent {
+        let message = startup_message(server.addresses(), has_rules, json);
+        // A closed standard output is not an error.
+        let _ = written(io::stdout().lock().write_all(message.as_bytes()));
+    }
     tokio::spawn(trim::run(server.app().memory().clone()));
-    server.run(signals.terminated(), reloads).await.context("the service failed")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(server.run(signals.terminated(), reloads).await.context("the service failed")?)
+}
+
+impl From<anyhow::Error> for Fatal {
+    fn from(error: anyhow::Error) -> Self {
+        Self { code: 2, message: format!("{error:#}") }
+    }
 }
 
 impl ServeArgs {
@@ -159,58 +195,50 @@ impl ServeArgs {
     fn vars(&self) -> anyhow::Result<Vars> {
         let mut vars = Vars::from_env();
         let texts = [
-            ("--grpc", "SLUICEGATE_GRPC", &self.grpc),
-            ("--http", "SLUICEGATE_HTTP", &self.http),
-            ("--admin", "SLUICEGATE_ADMIN", &self.admin),
-            ("--resp", "SLUICEGATE_RESP", &self.resp),
-            ("--headers", "SLUICEGATE_HEADERS", &self.headers),
-            ("--reset", "SLUICEGATE_RESET", &self.reset),
-            ("--errors", "SLUICEGATE_ERRORS", &self.errors),
-            ("--refunds", "SLUICEGATE_REFUNDS", &self.refunds),
-            ("--store", "SLUICEGATE_STORE", &self.store),
-            ("--compat", "SLUICEGATE_COMPAT", &self.compat),
-            ("--snapshot", "SLUICEGATE_SNAPSHOT", &self.snapshot),
-            ("--snapshot-every", "SLUICEGATE_SNAPSHOT_EVERY", &self.snapshot_every),
-            ("--max-identities", "SLUICEGATE_MAX_IDENTITIES", &self.max_identities),
-            ("--memory-budget", "SLUICEGATE_MEMORY_BUDGET", &self.memory_budget),
-            ("--tls-cert", "SLUICEGATE_TLS_CERT", &self.tls_cert),
-            ("--tls-key", "SLUICEGATE_TLS_KEY", &self.tls_key),
-            ("--client-ca", "SLUICEGATE_CLIENT_CA", &self.client_ca),
-            ("--client-san", "SLUICEGATE_CLIENT_SAN", &self.client_san),
-            ("--rules-removal-grace", "SLUICEGATE_RULES_REMOVAL_GRACE", &self.rules_removal_grace),
-            ("--drain-delay", "SLUICEGATE_DRAIN_DELAY", &self.drain_delay),
-            ("--log-level", "SLUICEGATE_LOG_LEVEL", &self.log_level),
-            ("--log-format", "SLUICEGATE_LOG_FORMAT", &self.log_format),
-            ("--traces", "SLUICEGATE_TRACES", &self.traces),
+            ("--grpc", &self.grpc),
+            ("--http", &self.http),
+            ("--admin", &self.admin),
+            ("--admin-token-file", &self.admin_token_file),
+            ("--metrics", &self.metrics),
+            ("--resp", &self.resp),
+            ("--headers", &self.headers),
+            ("--reset", &self.reset),
+            ("--errors", &self.errors),
+            ("--refunds", &self.refunds),
+            ("--store", &self.store),
+            ("--compat", &self.compat),
+            ("--snapshot", &self.snapshot),
+            ("--snapshot-every", &self.snapshot_every),
+            ("--max-identities", &self.max_identities),
+            ("--memory-budget", &self.memory_budget),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+            ("--client-ca", &self.client_ca),
+            ("--client-san", &self.client_san),
+            ("--rules-removal-grace", &self.rules_removal_grace),
+            ("--drain-delay", &self.drain_delay),
+            ("--log-level", &self.log_level),
+            ("--log-format", &self.log_format),
+            ("--traces", &self.traces),
         ];
-        for (flag, name, text) in texts {
+        for (flag, text) in texts {
             if let Some(text) = text {
-                vars.set_flag(flag, name, text);
+                vars.set_flag(flag, text);
             }
         }
         let switches = [
-            ("--shadow", "SLUICEGATE_SHADOW", self.shadow, "true"),
-            (
-                "--start-without-rules",
-                "SLUICEGATE_START_WITHOUT_RULES",
-                self.start_without_rules,
-                "true",
-            ),
-            ("--merge-domains", "MERGE_DOMAIN_CONFIG", self.reading.merge_domains, "true"),
-            (
-                "--include-dot-files",
-                "RUNTIME_IGNOREDOTFILES",
-                self.reading.include_dot_files,
-                "false",
-            ),
+            ("--shadow", self.shadow),
+            ("--start-without-rules", self.start_without_rules),
+            ("--json", self.json),
         ];
-        for (flag, name, _, text) in switches.into_iter().filter(|(_, _, on, _)| *on) {
-            vars.set_flag(flag, name, text);
+        for (flag, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
+            vars.set_flag(flag, "true");
         }
+        self.reading.set_flags(&mut vars);
         if !self.rules.is_empty() {
             let paths: OsString = env::join_paths(&self.rules).context("--rules")?;
             let paths = paths.into_string().ok().context("--rules: a path must be UTF-8")?;
-            vars.set_flag("--rules", "SLUICEGATE_RULES", paths);
+            vars.set_flag("--rules", paths);
         }
         Ok(vars)
     }
@@ -223,7 +251,7 @@ fn startup_message(addresses: &Addresses, has_rules: bool, json: bool) -> String
     if json {
         return format!("{}\n", addresses.to_json());
     }
-    let Addresses { grpc, http, admin, resp } = addresses;
+    let Addresses { grpc, http, admin, resp, metrics } = addresses;
     let mut listening = format!(
         "grpc   {grpc}   Envoy's rate limit service\n\
          http   {http}   /v1/check, /json, /openapi.json\n\
@@ -231,6 +259,9 @@ fn startup_message(addresses: &Addresses, has_rules: bool, json: bool) -> String
     );
     if let Some(resp) = resp {
         listening += &format!("resp   {resp}   CL.THROTTLE, SG.CHECK: for clients of Redis\n");
+    }
+    if let Some(metrics) = metrics {
+        listening += &format!("metrics  {metrics}   for Prometheus\n");
     }
     if has_rules {
         return listening;
@@ -284,5 +315,38 @@ impl Signals {
     #[cfg(not(unix))]
     async fn terminated(self) {
         let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+
+    fn args_of(line: &[&str]) -> ServeArgs {
+        let command = ServeArgs::augment_args(Command::new("serve"));
+        let matches = command.try_get_matches_from([&["serve"], line].concat());
+        ServeArgs::from_arg_matches(&matches.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_option_is_also_a_variable() {
+        let command = ServeArgs::augment_args(Command::new("serve"));
+        let options: Vec<_> = command.get_arguments().collect();
+        assert!(options.len() > 25, "only {} options were found", options.len());
+        for option in options {
+            let flag = format!("--{}", option.get_long().unwrap());
+            let name = format!("SLUICEGATE_{}", flag[2..].replace('-', "_").to_uppercase());
+            let takes_value = option.get_action().takes_values();
+            let line = if takes_value { vec![flag.as_str(), "x"] } else { vec![flag.as_str()] };
+            let vars = args_of(&line).vars().unwrap();
+            let set = if takes_value { "x" } else { "true" };
+            assert_eq!(vars.get(&name), Some(set), "{flag} does not set {name}");
+            // Whatever is wrong with such a value, the variable is known.
+            let read = Settings::read(&Vars::new([(&*name, set)]));
+            let error = read.map_or_else(|error| error.to_string(), |_| String::new());
+            assert!(!error.contains("unknown setting"), "{name}: {error}");
+        }
     }
 }

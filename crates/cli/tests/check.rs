@@ -118,17 +118,49 @@ fn a_directory_is_read_with_those_below_it() {
 }
 
 #[test]
-fn a_directory_without_files_is_worth_a_warning() {
+fn a_directory_without_files_is_refused_as_by_serve() {
     let folder = Folder::new();
-    let run = check(&[folder.path()]);
-    assert_eq!(run.code, 0);
-    assert!(
-        run.stderr.starts_with("warning: ")
-            && run.stderr.contains("no files, so nothing is limited"),
-        "{}",
-        run.stderr
-    );
-    assert_eq!(check(&["--strict", folder.path()]).code, 1);
+    for run in [check(&[folder.path()]), sluicegate(&["serve", "--rules", folder.path()], "")] {
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+        let error = format!("sluicegate: {}: there are no files in this directory", folder.path());
+        assert!(run.stderr.starts_with(&error), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn the_variables_of_serve_are_read() {
+    let folder = Folder::new();
+    folder.file("config/a.yaml", GOOD);
+    folder.file("config/.b.yaml", &GOOD.replace("user_id", "path"));
+    let run = |line: &str| shell(line, Path::new(folder.path()));
+    for variable in ["SLUICEGATE_RULES=config", "RUNTIME_ROOT=$PWD"] {
+        let checked = run(&format!("{variable} sluicegate check"));
+        assert!(
+            checked.stdout.ends_with("valid: 1 domain, 1 rule, 1 limit\n"),
+            "{}",
+            checked.stderr
+        );
+        let explained = run(&format!("{variable} sluicegate explain shop user_id=1"));
+        assert_eq!(explained.code, 0, "{}", explained.stderr);
+    }
+    let all =
+        "SLUICEGATE_MERGE_DOMAINS=true SLUICEGATE_INCLUDE_DOT_FILES=true SLUICEGATE_RULES=config";
+    let checked = run(&format!("{all} sluicegate check"));
+    assert!(checked.stdout.ends_with("valid: 1 domain, 2 rules, 2 limits\n"), "{}", checked.stderr);
+    let checked = run("CONFIG_TYPE=GRPC_XDS_SOTW sluicegate check");
+    assert!(checked.stderr.contains("CONFIG_TYPE: must be `FILE`"), "{}", checked.stderr);
+    assert_eq!(run("CONFIG_TYPE=GRPC_XDS_SOTW sluicegate check config/a.yaml").code, 0);
+}
+
+#[test]
+fn a_blocklist_is_no_mistake() {
+    let folder = Folder::new();
+    let block =
+        folder.file("block.yaml", &GOOD.replace("requests_per_unit: 20", "requests_per_unit: 0"));
+    let run = check(&["--strict", &block]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let forgotten = folder.file("forgotten.yaml", &GOOD.replace(", requests_per_unit: 20", ""));
+    assert_eq!(check(&["--strict", &forgotten]).code, 1);
 }
 
 /// Kubernetes mounts a ConfigMap as links into `..data`, itself a link to a directory with a date.

@@ -45,7 +45,7 @@ fn every_variable_is_in_the_guide() {
             let name_of_one =
                 |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c);
             let is_name = name.contains('_') || ["HOST", "PORT"].contains(&name);
-            let is_part = name.ends_with('_') || name == "LIMIT_REQUEST";
+            let is_part = name.starts_with('_') || name.ends_with('_') || name == "LIMIT_REQUEST";
             if !is_name || is_part || !name.chars().all(name_of_one) {
                 continue;
             }

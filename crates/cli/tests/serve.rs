@@ -7,6 +7,7 @@ mod support;
 use std::path::Path;
 
 use support::http::get;
+use support::process::Process;
 use support::service::Service;
 use support::{Folder, sluicegate};
 
@@ -16,7 +17,9 @@ const TWO_A_YEAR: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: {
 
 #[test]
 fn without_rules_the_fourth_request_of_a_minute_is_denied() {
-    let service = Service::with(&[], &[]);
+    let mut service = Service::with(&[], &[]);
+    let line = service.has_said("no rules are configured: the example rules are served");
+    assert!(line.contains("WARN"), "{line}");
     assert_eq!(get(&service.http, "/healthcheck", &[]).body, "OK");
     // A minute may turn in between: then three more pass, and not a fourth.
     let statuses: Vec<u16> = (0..8).map(|_| service.check("example", "me")).collect();
@@ -85,6 +88,9 @@ fn what_is_counted_outlives_the_process() {
 fn what_is_no_snapshot_is_not_replaced_by_one() {
     let folder = Folder::new();
     let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let run = sluicegate(&["serve", "--rules", &rules, "--snapshot", "/nowhere/counts"], "");
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("/nowhere/counts: its folder does not exist"), "{}", run.stderr);
     for path in [rules.as_str(), folder.path(), "/dev/null"] {
         let run = sluicegate(&["serve", "--rules", &rules, "--snapshot", path], "");
         assert_eq!(run.code, 2, "{path}: {}", run.stderr);
@@ -142,8 +148,8 @@ fn operators_of_other_machines_need_a_token() {
 
 #[test]
 fn what_has_no_effect_is_named_and_what_is_wrong_is_told() {
-    let mut service = Service::with(&[], &[("USE_STATSD", "true")]);
-    service.has_said("USE_STATSD is set and has no effect");
+    let mut service = Service::with(&[], &[("EXTRA_TAGS", "a:b")]);
+    service.has_said("EXTRA_TAGS is set and has no effect");
     let run = sluicegate(&["serve", "--http", "nowhere", "--headers", "all"], "");
     assert_eq!(run.code, 2);
     for part in ["--http: must be an address", "--headers: must be one of `both`"] {
@@ -181,4 +187,91 @@ fn what_is_wrong_with_rules_and_addresses_is_told_at_once() {
     let run = sluicegate(&["serve", "--grpc", "127.0.0.1:0", "--http", &service.http], "");
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains(&format!("cannot listen on `{}`", service.http)), "{}", run.stderr);
+}
+
+#[test]
+fn one_line_says_what_is_enforced_and_where() {
+    let folder = Folder::new();
+    let leased = "domain: web\ndescriptors: [{ key: user, consistency: leased, limits: { algorithm: fixed_window, rate: 1/year } }]\n";
+    let (one, two) = (folder.file("one.yaml", ONE_A_YEAR), folder.file("two.yaml", leased));
+    let mut service = Service::with(&["--rules", &one, "--rules", &two], &[]);
+    let line = service.has_said("INFO  started ");
+    let page = service.admin("/metrics").body;
+    let hash = page.lines().find_map(|line| line.strip_prefix("sluicegate_rules_hash{hash=\""));
+    let hash = hash.unwrap().split('"').next().unwrap();
+    for part in [
+        &format!("version={}", env!("CARGO_PKG_VERSION")),
+        &format!("rules={one},{two} count=2 hash={hash} levels=leased:1,strict:1 store=memory"),
+        &format!("grpc={} http={} admin={}", service.grpc, service.http, service.admin),
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[test]
+fn a_json_log_has_every_line_also_the_first_and_the_last() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let json = |text: &str| -> Vec<serde_json::Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    };
+    let mut free = vec!["serve", "--log-format", "json"];
+    for door in ["--http", "--grpc", "--admin"] {
+        free.extend([door, "127.0.0.1:0"]);
+    }
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    serve.args(&free).args(["--rules", &rules]);
+    let mut process = Process::start("sluicegate", &mut serve);
+    let started = json(&process.has_said("started")).remove(0);
+    assert_eq!((&started["level"], &started["count"]), (&"info".into(), &1.into()));
+    assert!(started["http"].as_str().unwrap().starts_with("127.0.0.1:"), "{started}");
+
+    let bad = folder.file("bad.yaml", "domain: shop\ndescriptiors: []\n");
+    let failures: [(&[&str], i32, &str); 4] = [
+        (&["--rules", &bad], 1, "did you mean `descriptors`?"),
+        (&["--rules", "no/such/file"], 2, "there is no such file"),
+        (&["--snapshot", "/nowhere/counts"], 2, "its folder does not exist"),
+        (&["--headers", "all"], 2, "--headers: must be one of `both`"),
+    ];
+    for (args, code, message) in failures {
+        let run = sluicegate(&[&free, args].concat(), "");
+        assert_eq!((run.code, run.stdout.as_str()), (code, ""), "{}", run.stderr);
+        let lines = json(&run.stderr);
+        let is_fatal = |line: &serde_json::Value| {
+            line["level"] == "fatal" && line["@message"].as_str().unwrap().contains(message)
+        };
+        assert!(lines.iter().any(is_fatal), "{message}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn metrics_have_an_endpoint_of_their_own() {
+    let vars = [("PROMETHEUS_ADDR", "localhost:0"), ("PROMETHEUS_PATH", "/stats/prometheus")];
+    let service = Service::with(&[], &[vars[0], vars[1], ("SLUICEGATE_ADMIN_TOKEN", "secret")]);
+    let page = get(&service.metrics, "/stats/prometheus", &[]);
+    assert_eq!(page.status, 200);
+    assert!(page.body.contains("\nsluicegate_ready 1\n"), "{}", page.body);
+    for path in ["/", "/metrics", "/config", "/rlconfig", "/ready"] {
+        let answer = get(&service.metrics, path, &[]);
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(answer.body.contains("metrics only, at `/stats/prometheus`"), "{}", answer.body);
+    }
+    assert_eq!(service.admin("/metrics").status, 401);
+}
+
+#[test]
+fn the_operator_token_comes_from_a_file() {
+    let folder = Folder::new();
+    let file = folder.file("token", "open sesame\n");
+    let service = Service::with(&["--admin-token-file", &file], &[]);
+    assert_eq!(service.admin("/metrics").status, 401);
+    let right = [("authorization", b"Bearer open sesame".as_slice())];
+    assert_eq!(get(&service.admin, "/metrics", &right).status, 200);
+    let empty = folder.file("empty", "\n");
+    for (path, error) in [("/nowhere/token", "cannot read the token"), (&empty, "is empty")] {
+        let run = sluicegate(&["serve", "--admin-token-file", path], "");
+        assert_eq!(run.code, 2);
+        assert!(run.stderr.contains("--admin-token-file: "), "{}", run.stderr);
+        assert!(run.stderr.contains(error), "{}", run.stderr);
+    }
 }

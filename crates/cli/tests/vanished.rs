@@ -64,6 +64,7 @@ fn limits_hold_while_rules_are_away_and_everybody_can_see_it() {
 fn the_grace_period_is_a_setting() {
     let folder = Folder::new();
     let file = folder.file("rules/shop.yaml", SHOP);
+    folder.file("rules/empty.yaml", "domain: empty\n");
     let rules = format!("{}/rules", folder.path());
     let mut service = Service::with(&["--rules", &rules, "--rules-removal-grace", "600ms"], &[]);
     used_up(&service);
@@ -71,7 +72,6 @@ fn the_grace_period_is_a_setting() {
     service.says("rules withheld");
     let line = service.says("domain removed: it has no limits any more");
     assert!(line.contains("WARN") && line.contains("domain=shop"), "{line}");
-    service.has_said("no domain has rules: every request is allowed");
     assert_eq!(service.check("shop", "alice"), 200);
     assert_eq!(metric(&service, "sluicegate_rules_withheld_domains"), 0);
 
@@ -87,6 +87,52 @@ fn the_grace_period_is_a_setting() {
     let run = sluicegate(&["serve", "--rules-removal-grace", "soon"], "");
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("--rules-removal-grace: must be"), "{}", run.stderr);
+}
+
+#[test]
+fn a_directory_that_is_emptied_keeps_the_last_rules() {
+    let folder = Folder::new();
+    let file = folder.file("rules/shop.yaml", SHOP);
+    let rules = format!("{}/rules", folder.path());
+    // Neither the grace period nor its end removes them.
+    let mut service = Service::with(&["--rules", &rules, "--rules-removal-grace", "0"], &[]);
+    used_up(&service);
+    assert_eq!(metric(&service, "sluicegate_rules"), 1);
+    assert_eq!(metric(&service, "sluicegate_rules_last_reload_successful"), 1);
+    let loaded = metric(&service, "sluicegate_rules_last_reload_timestamp_seconds");
+    assert!(loaded > 1_700_000_000, "{loaded}");
+    std::fs::remove_file(&file).unwrap();
+    let line = service.says("there are no files in this directory");
+    assert!(line.contains("ERROR"), "{line}");
+    service.says("rules not loaded: the previous rules stay in force");
+    assert_eq!(service.check("shop", "alice"), 429);
+    assert_eq!(service.admin("/ready").status, 200);
+    assert_eq!(metric(&service, "sluicegate_rules"), 1);
+    assert_eq!(metric(&service, "sluicegate_rules_last_reload_successful"), 0);
+    assert_eq!(metric(&service, "sluicegate_rules_last_reload_timestamp_seconds"), loaded);
+    folder.file("rules/shop.yaml", SHOP);
+    service.says("rules reloaded");
+    assert_eq!(metric(&service, "sluicegate_rules_last_reload_successful"), 1);
+    assert_eq!(service.check("shop", "alice"), 429, "counters continue");
+}
+
+#[test]
+fn replicas_with_the_same_rules_have_the_same_hash() {
+    let hash = |service: &Service| {
+        let page = service.admin("/metrics").body;
+        let hash = page.lines().find_map(|line| line.strip_prefix("sluicegate_rules_hash{hash=\""));
+        hash.unwrap_or_else(|| panic!("{page}")).to_owned()
+    };
+    let folder = Folder::new();
+    for (name, text) in [("one/shop", SHOP), ("one/web", WEB), ("two/a", WEB), ("two/b", SHOP)] {
+        folder.file(&format!("{name}.yaml"), text);
+    }
+    let start = |name: &str| Service::with(&["--rules", &format!("{}/{name}", folder.path())], &[]);
+    let (one, mut two) = (start("one"), start("two"));
+    assert_eq!(hash(&one), hash(&two));
+    folder.file("two/b.yaml", &SHOP.replace("unit: 5", "unit: 6"));
+    two.says("rules reloaded");
+    assert_ne!(hash(&one), hash(&two));
 }
 
 #[test]

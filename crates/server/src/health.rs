@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluicegate::WithheldDomain;
+use sluicegate::{Timestamp, WithheldDomain};
 use tokio::sync::watch;
 
 /// Health of the service. Clones share it.
@@ -30,6 +30,16 @@ struct HealthInner {
     has_rules: AtomicBool,
     /// Domains whose last rules stay in force though the files have none.
     withheld: Mutex<Vec<WithheldDomain>>,
+    last_load: Mutex<LastLoad>,
+}
+
+/// Last load of the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LastLoad {
+    /// Whether it loaded all that the files configure: no error, and no withheld domain.
+    pub is_successful: bool,
+    /// When rules were last loaded successfully.
+    pub succeeded_at: Option<Timestamp>,
 }
 
 /// State of the service at one time.
@@ -74,7 +84,8 @@ impl Health {
             needs_store: false,
         };
         let (state, has_rules) = (watch::Sender::new(state), AtomicBool::new(false));
-        Self { inner: Arc::new(HealthInner { state, has_rules, withheld: Mutex::default() }) }
+        let (withheld, last_load) = (Mutex::default(), Mutex::default());
+        Self { inner: Arc::new(HealthInner { state, has_rules, withheld, last_load }) }
     }
 
     /// Records that rules were loaded.
@@ -94,6 +105,32 @@ impl Health {
     #[must_use]
     pub fn withheld(&self) -> Vec<WithheldDomain> {
         self.inner.withheld.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records a load of the rules at a time, or a failed one.
+    ///
+    /// ```
+    /// use sluicegate::Timestamp;
+    /// use sluicegate_server::health::Health;
+    ///
+    /// let (health, noon) = (Health::default(), Timestamp::from_micros(1_794_744_000_000_000));
+    /// health.record_load(noon, true);
+    /// health.record_load(noon.after(sluicegate::Span::from_secs(9)), false);
+    /// let load = health.last_load();
+    /// assert_eq!((load.is_successful, load.succeeded_at), (false, Some(noon)));
+    /// ```
+    pub fn record_load(&self, now: Timestamp, is_successful: bool) {
+        let mut last = self.inner.last_load.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_successful = is_successful;
+        if is_successful {
+            last.succeeded_at = Some(now);
+        }
+    }
+
+    /// The last load of the rules.
+    #[must_use]
+    pub fn last_load(&self) -> LastLoad {
+        *self.inner.last_load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether rules were ever loaded.

@@ -24,7 +24,7 @@ use http::{Method, Request};
 use prost::Message;
 use serde_json::{Map, Value, json};
 use sluicegate::clock::ManualClock;
-use sluicegate::config::rules::{Options, Source, load};
+use sluicegate::config::rules::{Source, load};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, Timestamp};
 use sluicegate_server::app::App;
@@ -121,10 +121,10 @@ fn service(settings: Settings, case: &Value, files: &Value, clock: &ManualClock)
         text: text(&files[text(file)]).to_owned(),
     };
     let sources: Vec<Source> = sources.as_object().unwrap().iter().map(source).collect();
-    let Settings { merge_domains, needs_domain, mut rls, .. } = settings;
+    let Settings { rules, needs_domain, mut rls, .. } = settings;
     // Negative hits are given back there to all clients.
     rls.refunds = RefundPolicy::Open;
-    let loaded = load(&sources, &Options { merge_domains, quota_mode: rls.quota_mode });
+    let loaded = load(&sources, &rules.options);
     let health = if needs_domain { Health::requiring_domain() } else { Health::default() };
     let domains = loaded.map(|loaded| loaded.domains);
     if let Ok(domains) = &domains {

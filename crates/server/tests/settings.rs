@@ -24,7 +24,7 @@ fn without_a_word_it_listens_to_this_machine_only() {
     assert_eq!(settings.http.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.grpc.to_string(), "127.0.0.1:8081");
     assert_eq!(settings.admin.to_string(), "127.0.0.1:6070");
-    assert_eq!(settings.rules, Vec::<PathBuf>::new());
+    assert_eq!(settings.rules.paths, Vec::<PathBuf>::new());
     assert!(!settings.rls.shadow_mode && settings.rls.response_headers.is_none());
 }
 
@@ -35,7 +35,7 @@ fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     assert_eq!(http(&vars), "0.0.0.0:1");
     vars = Vars::new([("HOST", "0.0.0.0"), ("SLUICEGATE_HTTP", "127.0.0.1:2")]);
     assert_eq!(http(&vars), "127.0.0.1:2");
-    vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
+    vars.set_flag("--http", "127.0.0.1:3");
     assert_eq!(http(&vars), "127.0.0.1:3");
 }
 
@@ -63,8 +63,8 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
     ]);
     assert_eq!(settings.grpc, GrpcAddress::Unix("/run/ratelimit.sock".into()));
     assert_eq!(settings.connection_age.0, Duration::from_secs(5_400));
-    assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/config")]);
-    assert!(settings.merge_domains && !settings.ignore_dot_files);
+    assert_eq!(settings.rules.paths, [PathBuf::from("/data/ratelimit/config")]);
+    assert!(settings.rules.options.merge_domains && !settings.rules.files.ignore_dot_files);
     let headers = settings.rls.response_headers.unwrap();
     assert_eq!(headers.limit, "RateLimit-Limit");
     assert_eq!(headers.reset, "X-Reset");
@@ -78,8 +78,10 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
 fn what_is_set_and_has_no_effect_is_told() {
     let vars = Vars::new([
         ("REDIS_POOL_SIZE", "10"),
+        ("SLUICEGATE_STORE", "memory"),
         ("BACKEND_TYPE", "redis"),
-        ("USE_STATSD", "true"),
+        ("EXTRA_TAGS", "a:b"),
+        ("SLUICEGATE_RULES", "/etc/sluicegate"),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("LOCAL_CACHE_SIZE_IN_BYTES", "1000"),
         ("GRPC_VERBOSITY", "none of ours"),
@@ -91,12 +93,68 @@ fn what_is_set_and_has_no_effect_is_told() {
         [
             "BACKEND_TYPE",
             "CONFIG_TYPE",
+            "EXTRA_TAGS",
             "LOCAL_CACHE_SIZE_IN_BYTES",
             "REDIS_POOL_SIZE",
-            "USE_STATSD"
         ]
     );
-    assert!(warnings[3].contains("each process counts by itself"), "{}", warnings[3]);
+    assert!(warnings[4].contains("each process counts by itself"), "{}", warnings[4]);
+}
+
+#[test]
+fn what_would_limit_nothing_silently_is_refused() {
+    let error = wrong(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]);
+    assert!(
+        error.starts_with("CONFIG_TYPE: must be `FILE`: rules come from files here"),
+        "{error}"
+    );
+    assert!(
+        error.contains("SLUICEGATE_RULES") && error.ends_with("got `GRPC_XDS_SOTW`"),
+        "{error}"
+    );
+    let files = read(&[("CONFIG_TYPE", "file")]).rules.paths;
+    assert_eq!(files, [PathBuf::from("/srv/runtime_data/current/config")], "not the example");
+    let error = wrong(&[("BACKEND_TYPE", "redis"), ("REDIS_POOL_SIZE", "5")]);
+    assert!(error.starts_with("BACKEND_TYPE: `redis` needs the address of a Redis"), "{error}");
+    let error = wrong(&[("SLUICEGATE_SNAPSHOT_EVERY", "5m")]);
+    assert!(error.contains("set SLUICEGATE_SNAPSHOT too"), "{error}");
+}
+
+#[test]
+fn service_links_are_ignored_whatever_else_is_set() {
+    let links = [
+        ("SLUICEGATE_SERVICE_HOST", "10.0.0.7"),
+        ("SLUICEGATE_SERVICE_PORT", "8081"),
+        ("SLUICEGATE_SERVICE_PORT_GRPC", "8081"),
+        ("SLUICEGATE_PORT", "tcp://10.0.0.7:8081"),
+        ("SLUICEGATE_PORT_8081_TCP", "tcp://10.0.0.7:8081"),
+        ("SLUICEGATE_PORT_8081_TCP_PROTO", "tcp"),
+        ("SLUICEGATE_PORT_8081_TCP_PORT", "8081"),
+        ("SLUICEGATE_PORT_8081_TCP_ADDR", "10.0.0.7"),
+        ("SLUICEGATE_ADMIN_SERVICE_HOST", "10.0.0.8"),
+        ("SLUICEGATE_ADMIN_PORT", "tcp://10.0.0.8:6070"),
+        ("GRPC_PORT", "tcp://10.0.0.9:8081"),
+        ("REDIS_SERVICE_HOST", "10.0.0.10"),
+        ("REDIS_PORT", "tcp://10.0.0.10:6379"),
+        ("REDIS_PORT_6379_TCP_ADDR", "10.0.0.10"),
+    ];
+    let settings = read(&links);
+    assert_eq!(settings.grpc.to_string(), "127.0.0.1:8081");
+    let with_store: Vec<_> =
+        links.into_iter().chain([("SLUICEGATE_STORE", "redis://redis:6379")]).collect();
+    read(&with_store);
+    let error = wrong(&[("SLUICEGATE_PORT", "8081"), ("SLUICEGATE_RULE", "a.yaml")]);
+    assert!(error.contains("SLUICEGATE_PORT: unknown setting"), "{error}");
+    assert!(error.contains("did you mean `SLUICEGATE_RULES`?"), "{error}");
+}
+
+#[test]
+fn options_about_files_are_variables_too() {
+    let settings =
+        read(&[("SLUICEGATE_MERGE_DOMAINS", "true"), ("SLUICEGATE_INCLUDE_DOT_FILES", "true")]);
+    assert!(settings.rules.options.merge_domains && !settings.rules.files.ignore_dot_files);
+    let both = [("SLUICEGATE_MERGE_DOMAINS", "false"), ("MERGE_DOMAIN_CONFIG", "true")];
+    assert!(!read(&both).rules.options.merge_domains, "ours has precedence");
 }
 
 #[test]
@@ -126,7 +184,7 @@ fn all_that_is_wrong_is_told_at_once() {
 #[test]
 fn a_flag_that_is_wrong_is_called_by_its_own_name() {
     let mut vars = Vars::default();
-    vars.set_flag("--http", "SLUICEGATE_HTTP", "nowhere");
+    vars.set_flag("--http", "nowhere");
     let told = Settings::read(&vars).unwrap_err().to_string();
     assert!(told.starts_with("--http: must be an address"), "{told}");
 }
@@ -192,4 +250,30 @@ fn clients_of_redis_ask_only_where_they_are_told_to() {
         wrong(&[("SLUICEGATE_RESP", "6380")]),
         "SLUICEGATE_RESP: must be an address and a port, such as `127.0.0.1:8080` or `[::1]:0`, got `6380`"
     );
+}
+
+#[test]
+fn metrics_have_an_endpoint_as_in_envoyproxy_ratelimit() {
+    let at = |vars: &[(&str, &str)]| {
+        read(vars).metrics.map(|metrics| format!("{}{}", metrics.address, metrics.path))
+    };
+    assert_eq!(at(&[]), None);
+    assert_eq!(at(&[("USE_PROMETHEUS", "true")]).as_deref(), Some("0.0.0.0:9090/metrics"));
+    let addr = ("PROMETHEUS_ADDR", ":9091");
+    assert_eq!(at(&[addr]).as_deref(), Some("0.0.0.0:9091/metrics"));
+    assert_eq!(at(&[addr, ("USE_PROMETHEUS", "false")]), None);
+    let own = ("SLUICEGATE_METRICS", "127.0.0.1:9092");
+    let path = ("PROMETHEUS_PATH", "/stats");
+    assert_eq!(at(&[own, addr, path]).as_deref(), Some("127.0.0.1:9092/stats"));
+    for (name, value) in
+        [("PROMETHEUS_PATH", "stats"), ("PROMETHEUS_PATH", "/{a}"), ("PROMETHEUS_ADDR", "9090")]
+    {
+        assert!(wrong(&[(name, value)]).contains(&format!("got `{value}`")), "{name}");
+    }
+}
+
+#[test]
+fn the_operator_token_is_set_once() {
+    let both = [("SLUICEGATE_ADMIN_TOKEN", "a"), ("SLUICEGATE_ADMIN_TOKEN_FILE", "/nowhere")];
+    assert!(wrong(&both).contains("are both set: set only one"));
 }

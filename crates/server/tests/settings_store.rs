@@ -49,8 +49,9 @@ fn without_a_word_it_is_memory() {
         let (settings, warnings) = told(vars);
         assert_eq!((settings.store, warnings.len()), (Store::Memory, 0), "{vars:?}");
     }
-    // Its default address is a proxy's socket; nobody has that here without a word.
-    assert_eq!(unused(&[("BACKEND_TYPE", "redis")]), ["BACKEND_TYPE"]);
+    // Its default address is a proxy's socket, which exists nowhere else.
+    let both = [("BACKEND_TYPE", "redis"), ("SLUICEGATE_STORE", "memory")];
+    assert_eq!(unused(&both), ["BACKEND_TYPE"]);
 }
 
 #[test]
@@ -104,11 +105,11 @@ fn a_flag_stands_above_our_variable_and_that_above_theirs() {
     assert_eq!(who(&redis(&inside).server), (None, Some("inside")));
 
     let mut vars = Vars::new([theirs, ours]);
-    vars.set_flag("--store", "SLUICEGATE_STORE", "memory");
+    vars.set_flag("--store", "memory");
     let (settings, warnings) = Settings::read(&vars).expect("it is right");
     assert_eq!(settings.store, Store::Memory);
     assert!(warnings[0].starts_with("REDIS_URL is set and has no effect"), "{warnings:?}");
-    vars.set_flag("--store", "SLUICEGATE_STORE", "flag:3");
+    vars.set_flag("--store", "flag:3");
     let told = Settings::read(&vars).expect_err("it has no scheme").to_string();
     assert!(told.starts_with("--store: must begin with `redis://`"), "{told}");
     assert!(told.ends_with("got `flag:3`; or write `memory`"), "{told}");

@@ -23,13 +23,11 @@ pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
         let all = good.loaded.domains.iter();
         all.map(|one| domain(&good.set, one))
     });
-    let remarks = rules.remarks.iter().map(|remark| json!({ "message": remark }));
-    let warnings = rules.warnings.iter().map(problem);
     let all = json!({
         "valid": valid,
         "files": rules.sources.iter().map(|source| &source.name).collect::<Vec<_>>(),
         "problems": problems.iter().map(problem).collect::<Value>(),
-        "warnings": remarks.chain(warnings).collect::<Value>(),
+        "warnings": rules.warnings.iter().map(problem).collect::<Value>(),
         "totals": { "domains": totals.domains, "rules": totals.rules, "limits": totals.limits },
         "domains": domains.collect::<Value>(),
         "removed": good.map(|good| &good.loaded.removed[..]).unwrap_or_default(),

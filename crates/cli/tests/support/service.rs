@@ -15,6 +15,8 @@ pub struct Service {
     pub admin: String,
     /// For clients of Redis, with `--resp`; otherwise empty.
     pub resp: String,
+    /// For metrics alone, with `--metrics`; otherwise empty.
+    pub metrics: String,
 }
 
 impl Service {
@@ -41,9 +43,10 @@ impl Service {
         let mut process = Process::start("sluicegate", &mut command);
         let told: Value = serde_json::from_str(&process.says("{")).unwrap();
         let address = |name: &str| told[name].as_str().unwrap().to_owned();
-        let resp = told["resp"].as_str().unwrap_or_default().to_owned();
+        let optional = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+        let (resp, metrics) = (optional("resp"), optional("metrics"));
         let (grpc, http, admin) = (address("grpc"), address("http"), address("admin"));
-        Self { grpc, http, admin, resp, process }
+        Self { grpc, http, admin, resp, metrics, process }
     }
 
     /// Asks over HTTP whether one more of a user may go; the status.

@@ -94,6 +94,18 @@ pub fn router(app: App, options: Options) -> Router {
         .with_state(inner)
 }
 
+/// Routes of an endpoint that serves metrics at a path and nothing else, without a token.
+pub fn metrics_router(app: App, path: &str) -> Router {
+    let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
+    let inner = Arc::new(AdminInner { app, options: Options::default(), renderings });
+    let message = format!("this endpoint has metrics only, at `{path}`");
+    Router::new()
+        .route(path, get(metrics))
+        .method_not_allowed_fallback(bad_method)
+        .fallback(async move || error(StatusCode::NOT_FOUND, "not_found", &message))
+        .with_state(inner)
+}
+
 /// Requires the token, except of probes, which have none.
 async fn authorize(State(admin): Admin, request: Request, next: Next) -> Response {
     let open = matches!(request.uri().path(), "/live" | "/ready");

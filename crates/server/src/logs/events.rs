@@ -3,11 +3,11 @@
 //! - error, an operator must act: [`listener_failed`], [`rules_error`], [`rules_rejected`],
 //!   [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
-//!   [`no_domains`], [`domain_removed`], [`certificate_rejected`], [`store_disconnected`],
-//!   [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`]
-//! - info: [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`], [`certificate_loaded`],
-//!   [`drain_started`], [`snapshot_saved`], [`snapshot_restored`], [`stopped`],
-//!   [`store_connected`], [`store_accepts_writes`]
+//!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
+//!   [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`]
+//! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
+//!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
+//!   [`stopped`], [`store_connected`], [`store_accepts_writes`]
 //! - debug: [`request_denied`], without descriptor values
 //! - trace: [`descriptor_denied`], with them
 //!
@@ -19,9 +19,43 @@ use std::time::Duration;
 
 use sluicegate::rules::request::Entry;
 use sluicegate::{Reloaded, Saved};
-use tracing::{debug, error, info, trace, warn};
+use tracing::{debug, error, field, info, trace, warn};
+
+use crate::server::Addresses;
 
 // === life cycle ===
+
+/// What a service that starts enforces, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Startup {
+    /// Paths of the rules.
+    pub rules: String,
+    /// Number of rules.
+    pub count: usize,
+    /// Digest of the rules, to compare nodes.
+    pub hash: u64,
+    /// Number of rules of each consistency level.
+    pub levels: String,
+    /// The store, without its secrets.
+    pub store: String,
+    /// All addresses.
+    pub addresses: Addresses,
+}
+
+/// The service starts.
+pub fn started(startup: &Startup) {
+    let Startup { rules, count, hash, levels, store, addresses } = startup;
+    let Addresses { grpc, http, admin, resp, metrics } = addresses;
+    let (version, hash) = (env!("CARGO_PKG_VERSION"), format!("{hash:016x}"));
+    let (resp, metrics) = (resp.map(field::display), metrics.map(field::display));
+    info!(version, rules, count, hash, levels, store, %grpc, %http, %admin, resp, metrics, "started");
+}
+
+/// No rules are configured.
+pub fn example_rules() {
+    warn!("no rules are configured: the example rules are served; `--rules` names your own");
+}
 
 /// Shutdown has begun: the service is unready, and stops accepting after `delay`.
 pub fn drain_started(delay: Duration) {

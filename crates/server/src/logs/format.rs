@@ -40,19 +40,34 @@ pub(super) fn line(
         Level::DEBUG => ("debug", "DEBUG"),
         Level::TRACE => ("trace", "TRACE"),
     };
-    let now = rfc3339(now);
     let Fields { message, out: fields, .. } = fields;
+    assemble(now, (name, padded), &message, &fields, format)
+}
+
+/// Formats the reason why the program ends as a line, with its end.
+pub(super) fn fatal_line(message: &str, now: Timestamp, format: Format) -> String {
+    assemble(now, ("fatal", "FATAL"), message, "", format)
+}
+
+fn assemble(
+    now: Timestamp,
+    (level, padded): (&str, &str),
+    message: &str,
+    fields: &str,
+    format: Format,
+) -> String {
+    let now = rfc3339(now);
     let mut out = String::with_capacity(64 + message.len() + fields.len());
     match format {
         Format::Text => {
             push(format_args!("{now} {padded} "), &mut out);
-            push_escaped(&message, Escape::Bare, &mut out);
-            out.push_str(&fields);
+            push_escaped(message, Escape::Bare, &mut out);
+            out.push_str(fields);
         }
         Format::Json => {
-            push(format_args!(r#"{{"@timestamp":"{now}","level":"{name}","@message":"#), &mut out);
-            push_escaped(&message, Escape::Json, &mut out);
-            out.push_str(&fields);
+            push(format_args!(r#"{{"@timestamp":"{now}","level":"{level}","@message":"#), &mut out);
+            push_escaped(message, Escape::Json, &mut out);
+            out.push_str(fields);
             out.push('}');
         }
     }

@@ -18,8 +18,8 @@ mod rate_limit;
 use std::fmt;
 use std::io;
 
-use sluicegate::LimitError;
 use sluicegate::clock::SystemClock;
+use sluicegate::{LimitError, Timestamp};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -84,6 +84,24 @@ pub fn start(options: Options) -> Result<WorkerGuard, LogsError> {
     let subscriber = subscriber(options, SystemClock::get(), writer).map_err(LogsError::Limit)?;
     let started = tracing::subscriber::set_global_default(subscriber);
     started.map(|()| guard).map_err(|_| LogsError::AlreadyStarted)
+}
+
+/// Log lines of an error that ends the program, one for each line of its message. They are written
+/// directly: logging may not have started, or has ended.
+///
+/// ```
+/// use sluicegate::Timestamp;
+/// use sluicegate_server::logs::{Format, fatal_lines};
+///
+/// let noon = Timestamp::from_micros(1_794_744_000_123_000);
+/// assert_eq!(
+///     fatal_lines("no rules", noon, Format::Json),
+///     "{\"@timestamp\":\"2026-11-15T12:00:00.123Z\",\"level\":\"fatal\",\"@message\":\"no rules\"}\n"
+/// );
+/// ```
+#[must_use]
+pub fn fatal_lines(message: &str, now: Timestamp, format: Format) -> String {
+    message.lines().map(|line| format::fatal_line(line, now, format)).collect()
 }
 
 impl Default for Options {

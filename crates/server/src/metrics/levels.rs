@@ -201,7 +201,8 @@ impl Scope {
     }
 }
 
-const fn level_name(consistency: Consistency) -> &'static str {
+/// Name of a consistency level, as label value and in the log.
+pub(crate) const fn level_name(consistency: Consistency) -> &'static str {
     match consistency {
         Consistency::Strict | Consistency::StrictUntilHot => "strict",
         Consistency::Leased => "leased",

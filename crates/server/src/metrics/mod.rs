@@ -9,6 +9,7 @@ mod page;
 mod rules;
 mod store;
 
+pub(crate) use levels::level_name;
 pub(crate) use page::CONTENT_TYPE;
 
 use std::fs;
@@ -43,6 +44,7 @@ pub fn text(service: &App) -> String {
     put_snapshots(&mut page, telemetry);
     put_memory(&mut page, service);
     put_state(&mut page, service);
+    put_loads(&mut page, service);
     put_holds(&mut page, service);
     if let Some(redis) = service.redis() {
         store::put(&mut page, redis);
@@ -160,7 +162,7 @@ fn put_memory(page: &mut Page, service: &App) {
     page.counter("sluicegate_memory_refusals_total", help).value(budget.refusals());
 }
 
-/// Readiness, counters in memory and rules.
+/// Readiness and counters in memory.
 fn put_state(page: &mut Page, service: &App) {
     let state = service.health().state();
     let help = "1 if the service is ready, else 0; /ready has the reason.";
@@ -172,6 +174,12 @@ fn put_state(page: &mut Page, service: &App) {
     let help = "Limit of the counters in memory. Beyond it, `overflow` of each rule applies to new identities.";
     page.gauge("sluicegate_store_entries_max", help).value(memory.entries_max());
 
+    page.gauge("sluicegate_build_info", "Always 1; the label has the version.")
+        .labeled(&Labels::new("version", env!("CARGO_PKG_VERSION")), 1);
+}
+
+/// Rules in force, and their last load.
+fn put_loads(page: &mut Page, service: &App) {
     let rules = service.engine().snapshot();
     let rules = rules.rules();
     page.gauge("sluicegate_rules", "Loaded rules.").value(rules.rules().len());
@@ -180,8 +188,15 @@ fn put_state(page: &mut Page, service: &App) {
     page.gauge("sluicegate_rules_withheld_domains", help).value(service.health().withheld().len());
     let help = "Memory of the rules, without their counters.";
     page.gauge("sluicegate_rules_bytes", help).value(rules.bytes());
-    page.gauge("sluicegate_build_info", "Always 1; the label has the version.")
-        .labeled(&Labels::new("version", env!("CARGO_PKG_VERSION")), 1);
+    let help = "Always 1; the label is a hash of the rules in force, to compare nodes.";
+    let labels = Labels::new("hash", &format!("{:016x}", rules.digest()));
+    page.gauge("sluicegate_rules_hash", help).labeled(&labels, 1);
+    let load = service.health().last_load();
+    let help = "1 if the last load of the rules succeeded; 0 if it failed or a domain is withheld.";
+    page.gauge("sluicegate_rules_last_reload_successful", help).value(u8::from(load.is_successful));
+    let help = "Unix time of the last successful load of the rules; 0 if there was none.";
+    let at = load.succeeded_at.map_or(0, |at| at.as_micros() / 1_000_000);
+    page.gauge("sluicegate_rules_last_reload_timestamp_seconds", help).value(at);
 }
 
 /// Reservations, waiting calls and stored responses.

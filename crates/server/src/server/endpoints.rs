@@ -31,6 +31,8 @@ pub struct Addresses {
     pub admin: SocketAddr,
     /// RESP endpoint, if it is enabled.
     pub resp: Option<SocketAddr>,
+    /// Endpoint of metrics alone, if it is enabled.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Bound sockets of all endpoints.
@@ -40,6 +42,7 @@ pub(super) struct Listeners {
     pub(super) http: TcpListener,
     pub(super) admin: TcpListener,
     pub(super) resp: Option<TcpListener>,
+    pub(super) metrics: Option<TcpListener>,
 }
 
 impl Addresses {
@@ -51,8 +54,10 @@ impl Addresses {
             "http": self.http.to_string(),
             "admin": self.admin.to_string(),
         });
-        if let Some(resp) = self.resp {
-            all["resp"] = resp.to_string().into();
+        for (name, address) in [("resp", self.resp), ("metrics", self.metrics)] {
+            if let Some(address) = address {
+                all[name] = address.to_string().into();
+            }
         }
         all
     }
@@ -66,12 +71,16 @@ impl Listeners {
             http: listen(settings.http)?,
             admin: listen(settings.admin)?,
             resp: settings.resp.map(listen).transpose()?,
+            metrics: settings.metrics.as_ref().map(|one| listen(one.address)).transpose()?,
         };
         let addresses = listeners.addresses(&settings.grpc);
         let addresses = addresses.map_err(|error| failed_to("read the bound addresses", error))?;
         settings.grpc = addresses.grpc.clone();
         (settings.http, settings.admin) = (addresses.http, addresses.admin);
         settings.resp = addresses.resp;
+        if let (Some(metrics), Some(address)) = (&mut settings.metrics, addresses.metrics) {
+            metrics.address = address;
+        }
         Ok((listeners, addresses))
     }
 
@@ -80,8 +89,12 @@ impl Listeners {
             Listener::Tcp(listener) => GrpcAddress::Tcp(listener.local_addr()?),
             _ => grpc.clone(),
         };
-        let resp = self.resp.as_ref().map(TcpListener::local_addr).transpose()?;
-        Ok(Addresses { grpc, http: self.http.local_addr()?, admin: self.admin.local_addr()?, resp })
+        let optional = |listener: &Option<TcpListener>| {
+            listener.as_ref().map(TcpListener::local_addr).transpose()
+        };
+        let (resp, metrics) = (optional(&self.resp)?, optional(&self.metrics)?);
+        let (http, admin) = (self.http.local_addr()?, self.admin.local_addr()?);
+        Ok(Addresses { grpc, http, admin, resp, metrics })
     }
 }
 

@@ -103,6 +103,7 @@ impl Server {
         let tls = tls.map_err(|error| failed_to("configure TLS", error))?;
         let (listeners, addresses) = Listeners::bind(&mut settings)?;
         let throttle = Throttle::new(app.engine().memory());
+        events::started(&rules::startup(&app, &settings, &addresses));
         Ok(Self { settings, app, rules, snapshots, tls, exporter, listeners, throttle, addresses })
     }
 
@@ -154,6 +155,15 @@ impl Server {
             let served = resp::serve(listener, app.clone(), throttle.clone(), options, stopped());
             stopping_all(served, &stopping, "resp").await
         };
+        let metrics = async {
+            let (Some(listener), Some(at)) = (listeners.metrics, &settings.metrics) else {
+                return Ok(());
+            };
+            let router = admin::metrics_router(app.clone(), &at.path);
+            let limits = endpoints::admin_limits(&settings);
+            let served = http::serve(listener, router, app.clone(), limits, stopped());
+            stopping_all(served, &stopping, "metrics").await
+        };
         // A service without one of its endpoints looks alive but is not: it ends, so that its
         // supervisor restarts it.
         let (grpc, http, admin) = (
@@ -203,7 +213,7 @@ impl Server {
             }
         };
         let served = tokio::select! {
-            served = async { tokio::join!(grpc, http, admin, resp, shutdown, exported) } => served,
+            served = async { tokio::join!(grpc, http, admin, resp, metrics, shutdown, exported) } => served,
             () = background => return Ok(()),
         };
         if let Some(snapshots) = &snapshots {
@@ -214,8 +224,8 @@ impl Server {
             engine.backend().close().await;
         }
         events::stopped();
-        let (grpc, http, admin, resp, (), ()) = served;
-        grpc.and(http).and(admin).and(resp)
+        let (grpc, http, admin, resp, metrics, (), ()) = served;
+        grpc.and(http).and(admin).and(resp).and(metrics)
     }
 }
 

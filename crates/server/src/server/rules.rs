@@ -1,16 +1,17 @@
 //! Loads the rules of the service, follows their files, and reports changes.
 
-use sluicegate::config::files::ReadOptions;
+use std::collections::BTreeMap;
+
 use sluicegate::config::problem::Problem;
-use sluicegate::config::rules::Options;
 use sluicegate::config::watch::Watch;
 use sluicegate::{Change, Following, RULES_POLL_INTERVAL, RulesError, WithheldDomain, rules_of};
 
-use super::{StartError, failed_to};
+use super::{Addresses, StartError, failed_to};
 use crate::EXAMPLE_RULES;
 use crate::app::App;
-use crate::logs::events;
-use crate::settings::Settings;
+use crate::logs::events::{self, Startup};
+use crate::metrics::level_name;
+use crate::settings::{RulesSettings, Settings, Store};
 use crate::telemetry::Event;
 
 /// Rules whose files are followed; the example rules have none.
@@ -22,23 +23,22 @@ pub(super) struct FollowedRules {
 impl FollowedRules {
     /// Loads the rules and starts to follow their files.
     pub(super) fn load(app: &App, settings: &Settings) -> Result<Self, StartError> {
-        if settings.rules.is_empty() {
+        let RulesSettings { paths, files, options } = &settings.rules;
+        if paths.is_empty() {
             load_example(app).map_err(StartError::Rules)?;
+            events::example_rules();
             return Ok(Self { following: None });
         }
-        let files = ReadOptions { ignore_dot_files: settings.ignore_dot_files };
-        let watch = || Watch::new(&settings.rules, files);
-        let options =
-            Options { merge_domains: settings.merge_domains, quota_mode: settings.rls.quota_mode };
+        let watch = || Watch::new(paths, *files);
         let engine = app.engine();
-        let follower = match engine.follow(watch(), options) {
+        let follower = match engine.follow(watch(), *options) {
             Ok((follower, warnings)) => {
-                report_loaded(app, &warnings);
+                report_loaded(app, &warnings, true);
                 follower
             }
             Err(problem) if settings.start_without_rules => {
                 report_refused(app, &problem);
-                engine.follow_changes(watch(), options)
+                engine.follow_changes(watch(), *options)
             }
             Err(problem) => return Err(StartError::Rules(problem)),
         };
@@ -59,17 +59,41 @@ impl FollowedRules {
     }
 }
 
+/// What the start line reports about the rules and the store.
+pub(super) fn startup(app: &App, settings: &Settings, addresses: &Addresses) -> Startup {
+    let paths: Vec<_> =
+        settings.rules.paths.iter().map(|path| path.display().to_string()).collect();
+    let rules = app.engine().snapshot();
+    let rules = rules.rules();
+    let mut levels = BTreeMap::<_, usize>::new();
+    for no in rules.rules() {
+        *levels.entry(level_name(rules.rule(no).effective_consistency())).or_default() += 1;
+    }
+    let levels: Vec<_> = levels.iter().map(|(level, count)| format!("{level}:{count}")).collect();
+    Startup {
+        rules: if paths.is_empty() { "example".to_owned() } else { paths.join(",") },
+        count: rules.rules().len(),
+        hash: rules.digest(),
+        levels: levels.join(","),
+        store: match &settings.store {
+            Store::Memory => "memory".to_owned(),
+            Store::Redis(redis) => redis.server.address.to_string(),
+        },
+        addresses: addresses.clone(),
+    }
+}
+
 fn load_example(app: &App) -> Result<(), RulesError> {
     let reloaded = app.engine().reload(rules_of(EXAMPLE_RULES)?);
     reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
-    report_loaded(app, &[]);
+    report_loaded(app, &[], true);
     Ok(())
 }
 
 fn report(app: &App, change: Change) {
     match change {
         Change::Taken { reloaded, warnings, withheld } => {
-            report_loaded(app, &warnings);
+            report_loaded(app, &warnings, withheld.is_empty());
             events::rules_reloaded(&reloaded);
             report_withheld(app, withheld);
         }
@@ -102,8 +126,9 @@ fn report_withheld(app: &App, withheld: Vec<WithheldDomain>) {
     withheld.iter().for_each(|domain| events::rules_withheld(domain));
 }
 
-fn report_loaded(app: &App, warnings: &[Problem]) {
+fn report_loaded(app: &App, warnings: &[Problem], is_complete: bool) {
     app.telemetry().record(Event::RulesLoaded);
+    app.health().record_load(app.engine().now(), is_complete);
     let domains = app.engine().snapshot().rules().domains().count();
     app.health().rules_loaded(domains);
     if domains == 0 {
@@ -114,6 +139,7 @@ fn report_loaded(app: &App, warnings: &[Problem]) {
 
 fn report_refused(app: &App, problem: &RulesError) {
     app.telemetry().record(Event::RulesRefused);
+    app.health().record_load(app.engine().now(), false);
     // One log line per problem.
     problem.to_string().lines().for_each(|line| events::rules_error(&line));
     events::rules_rejected();

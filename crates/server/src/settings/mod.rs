@@ -5,6 +5,9 @@
 
 pub(crate) mod go_values;
 mod json;
+mod operators;
+mod rules;
+mod service_links;
 mod store;
 mod traces;
 mod unsupported;
@@ -22,6 +25,8 @@ use crate::memory::MemoryBudget;
 use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
+pub use operators::MetricsSettings;
+pub use rules::RulesSettings;
 pub use store::{RedisServer, RedisSettings, Store};
 use vars::Reader;
 pub use vars::Vars;
@@ -50,16 +55,14 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// Token of operators.
     pub admin_token: Option<Token>,
+    /// Endpoint of metrics alone, if it is enabled.
+    pub metrics: Option<MetricsSettings>,
     /// Address of the RESP endpoint, if it is enabled.
     pub resp: Option<SocketAddr>,
     /// Password of the RESP endpoint.
     pub resp_password: Option<Token>,
-    /// Files and directories of rules; empty for the example rules.
-    pub rules: Vec<PathBuf>,
-    /// Whether several files may contain rules of one domain.
-    pub merge_domains: bool,
-    /// Whether files whose names begin with a dot are ignored.
-    pub ignore_dot_files: bool,
+    /// Files of rules.
+    pub rules: RulesSettings,
     /// Whether to start without valid rules, unready.
     pub start_without_rules: bool,
     /// Time that a domain must be absent from the files before it is removed.
@@ -102,6 +105,8 @@ pub struct Settings {
     pub log: logs::Options,
     /// Tracing, if it is enabled.
     pub traces: Option<crate::traces::Options>,
+    /// Whether the addresses are printed as JSON.
+    pub json: bool,
 }
 
 /// Address of the gRPC endpoint.
@@ -118,9 +123,10 @@ pub enum GrpcAddress {
 pub struct SettingsError(Vec<String>);
 
 /// Our own variables, without their prefix `SLUICEGATE_`; any other is an error.
-const OWN: &str = "ADMIN ADMIN_TOKEN CLIENT_CA CLIENT_SAN COMPAT DRAIN_DELAY DRAIN_TIMEOUT ERRORS GRPC \
-     HEADERS HTTP LOG_FORMAT LOG_LEVEL LOG_PER_SECOND MAX_CONNECTIONS MAX_IDENTITIES \
-     MAX_IN_FLIGHT MAX_RESERVATIONS MAX_WAITING MEMORY_BUDGET REFUNDS RESET RESP \
+const OWN: &str = "ADMIN ADMIN_TOKEN ADMIN_TOKEN_FILE CLIENT_CA CLIENT_SAN COMPAT DRAIN_DELAY DRAIN_TIMEOUT ERRORS GRPC \
+     HEADERS HTTP INCLUDE_DOT_FILES JSON LOG_FORMAT LOG_LEVEL LOG_PER_SECOND MAX_CONNECTIONS \
+     MAX_IDENTITIES MAX_IN_FLIGHT MAX_RESERVATIONS MAX_WAITING MEMORY_BUDGET MERGE_DOMAINS METRICS \
+     REFUNDS RESET RESP \
      RESP_PASSWORD RULES RULES_REMOVAL_GRACE SHADOW SNAPSHOT SNAPSHOT_EVERY \
      START_WITHOUT_RULES STORE STORE_CA STORE_CERT STORE_CONNECTIONS STORE_KEY \
      STORE_NAMESPACE STORE_PASSWORD STORE_PASSWORD_FILE STORE_TIMEOUT STORE_WAIT_REPLICAS \
@@ -149,6 +155,13 @@ impl Settings {
         }
     }
 
+    /// The settings of logging alone, with defaults for invalid values: errors of the settings are
+    /// log lines too.
+    #[must_use]
+    pub fn read_log(vars: &Vars) -> logs::Options {
+        log(&mut Reader::new(vars))
+    }
+
     fn of(read: &mut Reader<'_>) -> Self {
         let day = Duration::from_secs(24 * 60 * 60);
         let mut or = |name: &str, default: Duration| read.duration(name).unwrap_or(default);
@@ -170,24 +183,24 @@ impl Settings {
         let waiting_max = count("SLUICEGATE_MAX_WAITING", 1 << 20, 5_000) as usize;
         let entries_max = sluicegate::ENTRIES_MAX as u64;
         let identities_max = count("SLUICEGATE_MAX_IDENTITIES", entries_max, entries_max);
+        let rules = RulesSettings::of(read, &[]);
+        let rls = Options { quota_mode: rules.options.quota_mode, ..rls(read) };
         Self {
             http: address(read, "SLUICEGATE_HTTP", "HOST", "PORT", 8080),
             grpc: grpc(read),
             admin: address(read, "SLUICEGATE_ADMIN", "DEBUG_HOST", "DEBUG_PORT", 6070),
-            admin_token: read
-                .read("SLUICEGATE_ADMIN_TOKEN", "more than blanks", |text| Token::new(text).ok()),
+            admin_token: operators::admin_token(read),
+            metrics: MetricsSettings::of(read),
             resp: read.address("SLUICEGATE_RESP"),
             resp_password: read
                 .read("SLUICEGATE_RESP_PASSWORD", "more than blanks", |text| Token::new(text).ok()),
-            rules: rules(read),
-            merge_domains: read.is_true("MERGE_DOMAIN_CONFIG"),
-            ignore_dot_files: read.boolean("RUNTIME_IGNOREDOTFILES").unwrap_or(true),
+            rules,
             start_without_rules: read.is_true("SLUICEGATE_START_WITHOUT_RULES")
                 || read.is_true("FORCE_START_WITHOUT_INITIAL_CONFIG"),
             rules_removal_grace,
             needs_domain: read.is_true("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
-            rls: rls(read),
+            rls,
             style: style(read),
             problem_json: read
                 .choice("SLUICEGATE_ERRORS", &[("envelope", false), ("problem", true)])
@@ -208,6 +221,7 @@ impl Settings {
             identities_max,
             log: log(read),
             traces: traces::read(read),
+            json: read.is_true("SLUICEGATE_JSON"),
         }
     }
 
@@ -232,9 +246,16 @@ impl Settings {
         if !self.admin.ip().is_loopback() && self.admin_token.is_none() {
             errors.push(format!(
                 "the admin address `{}` is reachable from other hosts and has no token: set \
-                 SLUICEGATE_ADMIN_TOKEN, or choose an address such as `127.0.0.1:6070`",
+                 SLUICEGATE_ADMIN_TOKEN or SLUICEGATE_ADMIN_TOKEN_FILE, or choose an address such as \
+                 `127.0.0.1:6070`",
                 self.admin
             ));
+        }
+        if self.snapshot.is_none() && !self.snapshot_every.is_zero() {
+            errors.push(
+                "SLUICEGATE_SNAPSHOT_EVERY has no effect without a file: set SLUICEGATE_SNAPSHOT too"
+                    .to_owned(),
+            );
         }
         errors
     }
@@ -275,21 +296,6 @@ fn grpc(read: &mut Reader<'_>) -> GrpcAddress {
     }
 }
 
-/// Our own paths, separated by `:`; or the directory of envoyproxy/ratelimit.
-fn rules(read: &mut Reader<'_>) -> Vec<PathBuf> {
-    if let Some(paths) = read.text("SLUICEGATE_RULES") {
-        return std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect();
-    }
-    let names = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
-    if names.iter().all(|name| read.text(name).is_none()) {
-        return Vec::new();
-    }
-    let mut path = PathBuf::from(read.text(names[0]).unwrap_or("/srv/runtime_data/current"));
-    path.push(read.text(names[1]).unwrap_or_default());
-    path.push(read.text(names[2]).unwrap_or("config"));
-    vec![path]
-}
-
 fn rls(read: &mut Reader<'_>) -> Options {
     let mut headers = |which: &str| {
         let default = HeaderNames::default();
@@ -309,7 +315,6 @@ fn rls(read: &mut Reader<'_>) -> Options {
     let (response_headers, request_headers) = (headers("LIMIT"), headers("LIMIT_REQUEST"));
     Options {
         shadow_mode: read.is_true("SLUICEGATE_SHADOW") || read.is_true("SHADOW_MODE"),
-        quota_mode: read.is_true("QUOTA_MODE"),
         refunds: read
             .choice("SLUICEGATE_REFUNDS", &RefundPolicy::ALL.map(|policy| (policy.name(), policy)))
             .unwrap_or_default(),

@@ -39,7 +39,7 @@ const STATSD: &str = "metrics are at `/metrics` of the admin address, for Promet
 /// Variables without effect whatever the store is.
 const UNSUPPORTED: &[Unsupported] = &[
     of("MEMCACHE_*", &[], "memcached is not supported; `--store redis://…` is shared by nodes"),
-    of("CONFIG_TYPE", &["FILE"], XDS),
+    of("CONFIG_TYPE", &["FILE"], "SLUICEGATE_RULES has precedence"),
     of("CONFIG_GRPC_XDS_*", &[], XDS),
     of("XDS_CLIENT_*", &[], XDS),
     of("USE_STATSD", NO, STATSD),
@@ -49,8 +49,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     of("EXTRA_TAGS", &[], "add labels where metrics are scraped"),
     of("STATS_FLUSH_INTERVAL", &[], "metrics are always current"),
     of("DISABLE_STATS", NO, "metrics are always counted"),
-    of("PROMETHEUS_ADDR", &[], STATSD),
-    of("PROMETHEUS_PATH", &["/metrics"], STATSD),
     of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
     of("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", NO, "times are in seconds"),
     of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, "descriptor values are never part of a name"),

@@ -7,15 +7,19 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::go_values;
+use super::service_links::is_service_link;
 
-/// Environment variables, overridden by flags.
+/// Environment variables, overridden by flags. Service links of Kubernetes and Docker are ignored.
 ///
 /// ```
 /// use sluicegate_server::settings::Vars;
 ///
 /// let mut vars = Vars::new([("SLUICEGATE_HTTP", "127.0.0.1:1"), ("PORT", "2")]);
-/// vars.set_flag("--http", "SLUICEGATE_HTTP", "127.0.0.1:3");
+/// vars.set_flag("--http", "127.0.0.1:3");
 /// assert_eq!(vars.get("SLUICEGATE_HTTP"), Some("127.0.0.1:3"));
+///
+/// let vars = Vars::new([("SLUICEGATE_PORT", "tcp://10.0.0.7:8081")]);
+/// assert_eq!(vars.get("SLUICEGATE_PORT"), None);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Vars {
@@ -50,14 +54,16 @@ impl Vars {
 
     /// Variables by name.
     pub fn new(all: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
-        let var = |text: String| Var { text, flag: None };
-        let all = all.into_iter().map(|(name, text)| (name.into(), var(text.into())));
-        Self { all: all.collect() }
+        let all = all.into_iter().map(|(name, text)| (name.into(), text.into()));
+        let all = all.filter(|(name, text): &(String, String)| !is_service_link(name, text));
+        Self { all: all.map(|(name, text)| (name, Var { text, flag: None })).collect() }
     }
 
-    /// Sets the value of a flag in place of its variable.
-    pub fn set_flag(&mut self, flag: &'static str, name: &str, text: impl Into<String>) {
-        self.all.insert(name.to_owned(), Var { text: text.into(), flag: Some(flag) });
+    /// Sets the value of a flag in place of its variable: `SLUICEGATE_HTTP` for `--http`.
+    pub fn set_flag(&mut self, flag: &'static str, text: impl Into<String>) {
+        let name = flag.trim_start_matches('-').replace('-', "_").to_ascii_uppercase();
+        let var = Var { text: text.into(), flag: Some(flag) };
+        self.all.insert(format!("SLUICEGATE_{name}"), var);
     }
 
     /// The value; `None` if it is empty, or blank in a variable of OpenTelemetry.

@@ -49,6 +49,13 @@ pub(super) fn main(read: &mut Reader<'_>) -> Option<RedisServer> {
                 .to_owned(),
         );
     }
+    if backend == Some(true) && read.text(MAIN.url).is_none() {
+        read.errors.push(
+            "BACKEND_TYPE: `redis` needs the address of a Redis; set REDIS_URL too, such as `127.0.0.1:6379`, or set \
+             SLUICEGATE_STORE to `memory` for counters of each process"
+                .to_owned(),
+        );
+    }
     MAIN.server(read)
 }
 
