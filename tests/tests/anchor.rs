@@ -265,7 +265,7 @@ fn answer(engine: &Engine, call: &Value) -> Option<Told> {
             Target::Rule(no) | Target::Replaced(no) => {
                 rules.rules().rule(no).limits == Limits::Unlimited
             }
-            Target::None | Target::Override(_) => false,
+            Target::None(_) | Target::Override(_) => false,
         };
         let counted = status.verdict.remaining.is_some();
         let left = match status.verdict.remaining {
@@ -291,7 +291,7 @@ fn unit_of(target: Target, rules: &RuleSet) -> u64 {
             _ => return 0,
         },
         Target::Override(limit) => limit.unit,
-        Target::None | Target::Replaced(_) => return 0,
+        Target::None(_) | Target::Replaced(_) => return 0,
     };
     let length = Duration::from_micros(unit.span().as_micros()).as_secs();
     length - NOW_S % length

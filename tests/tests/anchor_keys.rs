@@ -56,7 +56,7 @@ fn key(rules: &RuleSet, asked: &Value) -> Option<String> {
     let descriptor = Descriptor { limit: unit, ..Descriptor::of(&entries) };
     let (domain, mut plan) = (asked["domain"].as_str().unwrap(), Plan::default());
     rules.plan(&Request { domain, descriptors: &[descriptor], hits: 1 }, &mut plan);
-    let step = plan.steps().first().filter(|step| step.target != Target::None)?;
+    let step = plan.steps().first().filter(|step| !matches!(step.target, Target::None(_)))?;
     let mut key = Vec::new();
     write_envoy_key(plan.identity(step), &mut key);
     Some(String::from_utf8(key).unwrap())

@@ -69,6 +69,9 @@ pub(crate) struct ServeArgs {
     /// Refund policy: proven, operators or open [default: proven]
     #[arg(long, value_name = "POLICY")]
     refunds: Option<String>,
+    /// Requests that no rule matches: allow, deny or error [default: allow]
+    #[arg(long, value_name = "POLICY")]
+    unmatched: Option<String>,
     /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or
     /// redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
@@ -205,6 +208,7 @@ impl ServeArgs {
             ("--reset", &self.reset),
             ("--errors", &self.errors),
             ("--refunds", &self.refunds),
+            ("--unmatched", &self.unmatched),
             ("--store", &self.store),
             ("--compat", &self.compat),
             ("--snapshot", &self.snapshot),

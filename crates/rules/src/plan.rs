@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use crate::request::{Override, Request};
 use crate::rule::RuleConfig;
-use crate::set::{MatchPath, RuleNo, RuleSet, write_plain};
+use crate::set::{DomainNo, MatchPath, RuleNo, RuleSet, write_plain};
 
 /// The plan of a request. Reusing one needs no further allocation.
 ///
 /// ```
 /// use sluicegate_rules::domain::{Domain, DescriptorConfig};
-/// use sluicegate_rules::plan::{Plan, Target};
+/// use sluicegate_rules::plan::{NoRule, Plan, Target};
 /// use sluicegate_rules::request::{Descriptor, Entry, Request};
 /// use sluicegate_rules::rule::{Limits, RuleConfig};
 /// use sluicegate_rules::set::RuleSet;
@@ -25,12 +25,12 @@ use crate::set::{MatchPath, RuleNo, RuleSet, write_plain};
 /// let mut plan = Plan::default();
 /// rules.plan(&Request { domain: "shop", descriptors: &descriptors, hits: 1 }, &mut plan);
 /// assert!(matches!(plan.steps()[0].target, Target::Rule(_)));
-/// assert_eq!(plan.steps()[1].target, Target::None);
+/// assert_eq!(plan.steps()[1].target, Target::None(NoRule::Unmatched));
 /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    domain: DomainStatus,
+    domain: Option<DomainNo>,
     listed: Option<ListMatch>,
     steps: Vec<Step>,
     identities: Vec<u8>,
@@ -38,12 +38,11 @@ pub struct Plan {
 }
 
 /// Whether the requested domain has rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainStatus {
     /// It has rules.
     Known,
     /// No domain has this name: nothing is limited.
-    #[default]
     Unknown,
 }
 
@@ -78,8 +77,8 @@ pub struct Step {
 /// What applies to a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// No rule matches.
-    None,
+    /// No rule, for this reason.
+    None(NoRule),
     /// A rule.
     Rule(RuleNo),
     /// A rule that another rule of the request replaces.
@@ -88,27 +87,55 @@ pub enum Target {
     Override(Override),
 }
 
+/// Why no rule applies to a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRule {
+    /// The domain has no rules.
+    UnknownDomain,
+    /// No rule matches.
+    Unmatched,
+    /// The rules name it without a limit, and nothing below it: an exemption from the rules beside
+    /// it.
+    Exempt,
+}
+
+impl NoRule {
+    /// Its name in responses and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownDomain => "no_domain",
+            Self::Unmatched => "no_rule",
+            Self::Exempt => "exempt",
+        }
+    }
+}
+
 impl RuleSet {
     /// Computes the plan of a request.
     pub fn plan(&self, request: &Request<'_>, plan: &mut Plan) {
         plan.steps.clear();
         plan.identities.clear();
         let domain = self.domain(request.domain);
-        plan.domain = domain.map_or(DomainStatus::Unknown, |_| DomainStatus::Known);
+        plan.domain = domain;
         plan.listed =
             domain.and_then(|domain| self.listed(domain, request.descriptors, &mut plan.path));
         for descriptor in request.descriptors {
             let hits = descriptor.hits.unwrap_or(request.hits);
             let start = plan.identities.len();
             let (target, weight) = match (domain, descriptor.limit) {
-                (None, _) => (Target::None, 1),
+                (None, _) => (Target::None(NoRule::UnknownDomain), 1),
                 (Some(_), Some(limit)) => {
                     write_plain(request.domain, descriptor.entries, &mut plan.identities);
                     (Target::Override(limit), 1)
                 }
                 (Some(domain), None) => {
                     match self.find_in(domain, descriptor.entries, &mut plan.path) {
-                        None => (Target::None, 1),
+                        None => {
+                            let is_exempt = self.is_leaf(descriptor.entries, &plan.path);
+                            let why = if is_exempt { NoRule::Exempt } else { NoRule::Unmatched };
+                            (Target::None(why), 1)
+                        }
                         Some(no) => {
                             let out = &mut plan.identities;
                             self.write_identity(domain, descriptor.entries, &plan.path, out);
@@ -129,7 +156,7 @@ impl RuleSet {
     fn replace(&self, steps: &mut [Step]) {
         let rule = |step: &Step| match step.target {
             Target::Rule(no) | Target::Replaced(no) => Some((no, self.rule(no))),
-            Target::None | Target::Override(_) => None,
+            Target::None(_) | Target::Override(_) => None,
         };
         for index in 0..steps.len() {
             let Some((no, RuleConfig { name: Some(name), .. })) = rule(&steps[index]) else {
@@ -148,7 +175,26 @@ impl Plan {
     /// Whether the domain has rules.
     #[must_use]
     pub const fn domain(&self) -> DomainStatus {
+        match self.domain {
+            Some(_) => DomainStatus::Known,
+            None => DomainStatus::Unknown,
+        }
+    }
+
+    /// The number of the domain, if it has rules.
+    #[must_use]
+    pub const fn domain_no(&self) -> Option<DomainNo> {
         self.domain
+    }
+
+    /// The first descriptor that no rule matches, and the reason; none if all match or are exempt.
+    #[must_use]
+    pub fn unmatched(&self) -> Option<(usize, NoRule)> {
+        self.steps.iter().enumerate().find_map(|(index, step)| match step.target {
+            Target::None(NoRule::Exempt) => None,
+            Target::None(reason) => Some((index, reason)),
+            _ => None,
+        })
     }
 
     /// The entry that is on a list, if any.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use sluicegate::backend::{Backend, Combine, admits};
-use sluicegate::rules::plan::{DomainStatus, Target};
+use sluicegate::rules::plan::Target;
+use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use sluicegate_redis::RedisBackend;
 
 use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
 use crate::health::Health;
 use crate::idempotency::{IdempotencyTable, StoredResponse};
+use crate::logs::events;
 use crate::memory::MemoryBudget;
 use crate::reservations::Reservations;
 use crate::rls::Options;
@@ -238,23 +240,32 @@ impl App {
         }
     }
 
-    /// Counts a request for a domain without rules.
-    #[inline]
-    pub(crate) fn count_unknown_domain(&self, checked: &Checked) {
-        if checked.domain() == DomainStatus::Unknown {
-            self.telemetry().record(Event::UnknownDomain);
+    /// The code of the whole request, with the service's quota and shadow modes applied. Denials
+    /// are logged.
+    #[must_use]
+    pub fn code_of(&self, rules: &Snapshot<'_>, request: &Request<'_>, checked: &Checked) -> Code {
+        if self.would_allow(rules, checked) {
+            return Code::Ok;
         }
+        let AppInner { options, telemetry, .. } = &*self.inner;
+        if options.shadow_mode {
+            telemetry.record(Event::GlobalShadow);
+            return Code::Ok;
+        }
+        self.log_denial(rules, request, checked);
+        Code::OverLimit
     }
 
-    /// The code of the whole request, with the service's quota and shadow modes applied.
-    #[must_use]
-    pub fn code_of(&self, rules: &Snapshot<'_>, checked: &Checked) -> Code {
-        let AppInner { options, telemetry, .. } = &*self.inner;
-        let allowed = self.would_allow(rules, checked);
-        if !allowed && options.shadow_mode {
-            telemetry.record(Event::GlobalShadow);
+    fn log_denial(&self, rules: &Snapshot<'_>, request: &Request<'_>, checked: &Checked) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
         }
-        if allowed || options.shadow_mode { Code::Ok } else { Code::OverLimit }
+        events::request_denied(request.domain, self.denied_by(rules, checked).as_deref());
+        for (descriptor, status) in request.descriptors.iter().zip(&checked.statuses) {
+            if !status.verdict.is_allowed() {
+                events::descriptor_denied(request.domain, descriptor.entries);
+            }
+        }
     }
 
     /// Whether the request passes, with the service's quota mode applied but not its shadow mode.
@@ -262,8 +273,9 @@ impl App {
     pub fn would_allow(&self, rules: &Snapshot<'_>, checked: &Checked) -> bool {
         match self.inner.options.quota_mode {
             false => checked.allowed,
-            // Every rule is a quota, and a descriptor without one is a quota that never denies; a
-            // list is not a quota.
+            // Every rule is a quota, and a descriptor without one is a quota that never denies. A
+            // list is not a quota, nor is the denial of an unmatched request.
+            true if checked.denied_unmatched().is_some() => false,
             true => {
                 let quotas = checked.statuses.iter().filter(|status| self.is_quota(rules, status));
                 let verdicts = quotas.map(|status| (Combine::Quota, status.verdict.is_allowed()));
@@ -283,7 +295,7 @@ impl App {
         match status.target {
             _ if self.inner.options.quota_mode => !is_unlimited(status, rules),
             Target::Rule(no) => rules.rules().rule(no).quota_mode,
-            Target::None | Target::Replaced(_) | Target::Override(_) => false,
+            Target::None(_) | Target::Replaced(_) | Target::Override(_) => false,
         }
     }
 }

@@ -44,3 +44,4 @@ pub mod telemetry;
 pub mod tls;
 pub mod token;
 pub mod traces;
+pub mod unmatched;

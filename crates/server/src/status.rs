@@ -15,7 +15,7 @@ pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [
     match target {
         Target::Rule(no) => Cow::Borrowed(rules.policies(no)),
         Target::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
-        Target::None | Target::Replaced(_) => Cow::Borrowed(&[]),
+        Target::None(_) | Target::Replaced(_) => Cow::Borrowed(&[]),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn retry_after(checked: &Checked, is_quota: impl Fn(&Status) -> bool)
 pub(crate) const fn rule_of(status: &Status) -> Option<RuleNo> {
     match status.target {
         Target::Rule(no) => Some(no),
-        Target::None | Target::Replaced(_) | Target::Override(_) => None,
+        Target::None(_) | Target::Replaced(_) | Target::Override(_) => None,
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn is_unlimited(status: &Status, rules: &Snapshot<'_>) -> bool {
         Target::Rule(no) | Target::Replaced(no) => {
             rules.rules().rule(no).limits == Limits::Unlimited
         }
-        Target::None | Target::Override(_) => false,
+        Target::None(_) | Target::Override(_) => false,
     }
 }
 

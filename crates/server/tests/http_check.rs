@@ -133,7 +133,8 @@ async fn what_else_a_status_tells() {
         let mut told = post(&app, "/v1/check", body).await.json();
         told["statuses"][0].take()
     };
-    assert_eq!(status(asking("nobody", "1")).await, json!({ "allowed": true }));
+    let unmatched = json!({ "allowed": true, "rule": null, "reason": "no_rule" });
+    assert_eq!(status(asking("nobody", "1")).await, unmatched);
     assert_eq!(status(asking("free", "1")).await, json!({ "allowed": true, "rule": "shop/free" }));
     let listed = status(asking("user", "mallory")).await;
     assert_eq!((&listed["allowed"], &listed["listed"]), (&json!(false), &json!("deny")));
@@ -265,7 +266,10 @@ async fn counters_are_for_operators() {
     assert_eq!(told["statuses"][0]["remaining"], 3);
     let many = format!(r#"{{"checks":[{}]}}"#, asking("nobody", "a"));
     let told = post(&open, "/v1/keys/inspect", many).await.json();
-    assert_eq!(told, json!({ "answers": [{ "keys": [{ "limits": [] }] }] }));
+    assert_eq!(
+        told,
+        json!({ "answers": [{ "keys": [{ "limits": [], "rule": null, "reason": "no_rule" }] }] })
+    );
 }
 
 #[tokio::test]

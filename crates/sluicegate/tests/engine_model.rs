@@ -48,7 +48,7 @@ fn told(engine: &Engine, want: Want, asked: &Asked) -> Told {
     let snapshot = engine.snapshot();
     let rules = snapshot.rules();
     let under = |under| match under {
-        Target::None => IsUnder::Nothing,
+        Target::None(_) => IsUnder::Nothing,
         Target::Rule(no) => IsUnder::Rule(rules.path_of(no), rules.rule(no).clone()),
         Target::Replaced(no) => IsUnder::Replaced(rules.path_of(no), rules.rule(no).clone()),
         Target::Override(limit) => IsUnder::Override(limit),

@@ -63,6 +63,12 @@ impl RuleSet {
         if rule == NONE { None } else { Some(RuleNo(rule)) }
     }
 
+    /// Whether all entries were matched, the last by a node with nothing below it.
+    pub(crate) fn is_leaf(&self, entries: &[Entry<'_>], path: &MatchPath) -> bool {
+        let last = path.nodes.last().filter(|_| path.nodes.len() == entries.len());
+        last.is_some_and(|last| self.nodes[*last as usize].level == LevelNo::NONE)
+    }
+
     /// The entry of a request that is on one of the lists.
     pub(crate) fn listed(
         &self,

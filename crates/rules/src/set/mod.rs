@@ -467,6 +467,14 @@ impl LevelNo {
     }
 }
 
+impl DomainNo {
+    /// Its index among the domains of its set.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl RuleNo {
     /// Its index among all rules of its set.
     #[must_use]

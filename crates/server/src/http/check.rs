@@ -25,6 +25,7 @@ use crate::rls::response::Code;
 use crate::status::{charged_all, deciding_status, denying_status, policies};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
+use crate::unmatched::UnmatchedError;
 
 /// Operation on the counters of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,13 +278,13 @@ impl Api {
             }
         };
         engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
-        self.app.count_unknown_domain(checked);
+        self.app.record_unmatched(rules, request, checked)?;
         let allowed = match operation {
-            CheckOperation::Check => self.app.code_of(rules, checked) == Code::Ok,
+            CheckOperation::Check => self.app.code_of(rules, request, checked) == Code::Ok,
             _ => self.app.would_allow(rules, checked),
         };
         let is_denied = operation == CheckOperation::Check && !allowed;
-        self.write_result(allowed, is_denied, rules, now, checked, out);
+        self.write_result(allowed, is_denied, call, checked, out);
         out.push(b'}');
         Ok(is_denied)
     }
@@ -293,33 +294,15 @@ impl Api {
         &self,
         allowed: bool,
         is_denied: bool,
-        rules: &Snapshot<'_>,
-        now: Timestamp,
+        call: Call<'_>,
         checked: &Checked,
         out: &mut Vec<u8>,
     ) {
-        if is_denied && let Some(status) = denying_status(&checked.statuses) {
-            let policies = policies(status.target, rules);
-            let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-            self.write_denial(&denial, &self.options.style, out);
-        }
-        write_checked(allowed, checked, rules, out);
-    }
-
-    /// Appends the error of a denial.
-    pub(super) fn write_denial(
-        &self,
-        denial: &VerdictResponse<'_>,
-        style: &Style,
-        out: &mut Vec<u8>,
-    ) {
-        let is_written = match self.options.error_format {
-            ErrorFormat::Envelope => denial.write_error(out),
-            ErrorFormat::Problem => denial.write_problem(style, out),
-        };
-        if is_written {
+        let (style, format) = (&self.options.style, self.options.error_format);
+        if is_denied && write_denial(format, style, call, checked, out) {
             out.push(b',');
         }
+        write_checked(allowed, checked, call.rules, out);
     }
 
     /// Content type of a denial.
@@ -353,6 +336,29 @@ impl Api {
         let policies = policies(status.target, rules);
         let limits = VerdictResponse { verdict: &verdict, policies: &policies, now };
         limits.write_headers(&self.options.style, headers);
+    }
+}
+
+/// Appends the members of the error of a denial; whether there are any.
+pub(super) fn write_denial(
+    format: ErrorFormat,
+    style: &Style,
+    call: Call<'_>,
+    checked: &Checked,
+    out: &mut Vec<u8>,
+) -> bool {
+    let Call { rules, request, now, .. } = call;
+    if let Some((descriptor, reason)) = checked.denied_unmatched() {
+        let error = ApiError::from(UnmatchedError::new(request, descriptor, reason));
+        error.with_status(style.denied).write_members(format, out);
+        return true;
+    }
+    let Some(status) = denying_status(&checked.statuses) else { return false };
+    let policies = policies(status.target, rules);
+    let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
+    match format {
+        ErrorFormat::Envelope => denial.write_error(out),
+        ErrorFormat::Problem => denial.write_problem(style, out),
     }
 }
 

@@ -4,11 +4,13 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
+use sluicegate::rules::plan::NoRule;
 
 use super::ErrorFormat;
 use super::request::RequestError;
 use crate::idempotency::IdempotencyError;
 use crate::telemetry::Fault;
+use crate::unmatched::UnmatchedError;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -158,14 +160,25 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
-    /// The response, in the configured format.
-    pub(super) fn response(self, format: ErrorFormat) -> Response {
-        let Self { status, code, message, context, header, .. } = self;
-        let context = context.map_or_else(Map::new, |context| *context);
-        let (content_type, body) = match format {
+    /// The same with another status.
+    pub(super) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// Appends the members of the body, for bodies with more members.
+    pub(super) fn write_members(&self, format: ErrorFormat, out: &mut Vec<u8>) {
+        let body = self.body(format).to_string();
+        let members = body.strip_prefix('{').and_then(|body| body.strip_suffix('}'));
+        out.extend_from_slice(members.unwrap_or_default().as_bytes());
+    }
+
+    fn body(&self, format: ErrorFormat) -> Value {
+        let Self { status, code, message, context, .. } = self;
+        let context = context.as_deref().cloned().unwrap_or_default();
+        match format {
             ErrorFormat::Envelope => {
                 let error = json!({ "code": code, "message": message, "context": context });
-                (JSON, json!({ "error": error }))
+                json!({ "error": error })
             }
             ErrorFormat::Problem => {
                 let title = status.canonical_reason().unwrap_or_default();
@@ -175,17 +188,37 @@ impl ApiError {
                 if let Value::Object(problem) = &mut problem {
                     problem.extend(context);
                 }
-                (PROBLEM, problem)
+                problem
             }
+        }
+    }
+
+    /// The response, in the configured format.
+    pub(super) fn response(self, format: ErrorFormat) -> Response {
+        let content_type = match format {
+            ErrorFormat::Envelope => JSON,
+            ErrorFormat::Problem => PROBLEM,
         };
-        let mut response = (status, body.to_string()).into_response();
+        let body = self.body(format).to_string();
+        let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some((name, value)) = header {
+        if let Some((name, value)) = self.header {
             headers.insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+}
+
+impl From<UnmatchedError> for ApiError {
+    fn from(error: UnmatchedError) -> Self {
+        let field = match error.reason {
+            NoRule::UnknownDomain => "domain".to_owned(),
+            NoRule::Unmatched | NoRule::Exempt => format!("descriptors[{}]", error.descriptor),
+        };
+        let context = json!({ "field": field, "reason": error.reason.name() });
+        Self::new(StatusCode::BAD_REQUEST, "unmatched", error.to_string()).with_context(context)
     }
 }
 

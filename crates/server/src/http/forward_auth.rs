@@ -13,18 +13,18 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
-use sluicegate::http::{Style, VerdictResponse};
+use sluicegate::http::Style;
 use sluicegate::rules::domain::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Operation, Snapshot, Timestamp};
 
-use super::Api;
+use super::check::write_denial;
 use super::error::{ApiError, JSON};
 use super::idempotency::ApiResponse;
 use super::response::write_checked;
 use super::schema::{DeniedResponse, ErrorResponse};
+use super::{Api, ErrorFormat};
 use crate::rls::response::Code;
-use crate::status::{denying_status, policies};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
@@ -129,7 +129,8 @@ impl Api {
         let call = Call::new(&rules, &request, now);
         let decided = self.app.engine().apply(Operation::Hit, call, &mut checked).await;
         decided.map_err(ApiError::store)?;
-        let code = self.app.code_of(&rules, &checked);
+        self.app.record_unmatched(&rules, &request, &checked)?;
+        let code = self.app.code_of(&rules, &request, &checked);
         if let Some(span) = span {
             span.set("ratelimit.domain", domain);
             self.app.record_in_span(span, &rules, &checked, code);
@@ -141,32 +142,25 @@ impl Api {
             let status = auth.deny_status.and_then(|status| StatusCode::from_u16(status).ok());
             let style = &self.options.style;
             let style = Style { denied: status.unwrap_or(style.denied), ..*style };
-            self.deny(&style, &rules, now, &checked, &mut response);
+            self.deny(&style, call, &checked, &mut response);
         }
         Ok(response)
     }
 
     /// Makes the response a denial, with the body of `/v1/check`.
-    fn deny(
-        &self,
-        style: &Style,
-        rules: &Snapshot<'_>,
-        now: Timestamp,
-        checked: &Checked,
-        response: &mut ApiResponse,
-    ) {
+    fn deny(&self, style: &Style, call: Call<'_>, checked: &Checked, response: &mut ApiResponse) {
         let (mut out, mut content_type) = (vec![b'{'], JSON);
         let drops_body = matches!(style.denied, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if let Some(status) = denying_status(&checked.statuses) {
-            let policies = policies(status.target, rules);
-            let denial = VerdictResponse { verdict: &status.verdict, policies: &policies, now };
-            self.write_denial(&denial, style, &mut out);
+        if write_denial(self.options.error_format, style, call, checked, &mut out) {
+            out.push(b',');
             content_type = self.denial_type();
             if drops_body {
-                response.headers.insert(X_ERROR, error_header(&denial));
+                let mut error = Vec::new();
+                write_denial(ErrorFormat::Envelope, style, call, checked, &mut error);
+                response.headers.insert(X_ERROR, error_header(error));
             }
         }
-        write_checked(false, checked, rules, &mut out);
+        write_checked(false, checked, call.rules, &mut out);
         out.push(b'}');
         response.status = style.denied;
         response.headers.insert(CONTENT_TYPE, content_type);
@@ -176,10 +170,8 @@ impl Api {
 }
 
 /// The error of a denial as the value of a header: JSON in ASCII.
-fn error_header(denial: &VerdictResponse<'_>) -> HeaderValue {
-    let mut out = Vec::new();
-    denial.write_error(&mut out);
-    let json = String::from_utf8(out).unwrap_or_default();
+fn error_header(error: Vec<u8>) -> HeaderValue {
+    let json = String::from_utf8(error).unwrap_or_default();
     let mut ascii = String::with_capacity(json.len());
     for letter in json.strip_prefix("\"error\":").unwrap_or_default().chars() {
         match letter {

@@ -163,8 +163,8 @@ impl Api {
         let (engine, call) = (self.app.engine(), Call::new(&rules, request, now));
         let ttl = Span::from_millis(ttl_ms);
         let ticket = self.app.reservations().reserve(engine, call, ttl, checked).await?;
-        self.app.count_unknown_domain(checked);
-        let is_denied = self.app.code_of(&rules, checked) == Code::OverLimit;
+        self.app.record_unmatched(&rules, request, checked)?;
+        let is_denied = self.app.code_of(&rules, request, checked) == Code::OverLimit;
         if let Some(span) = span {
             self.record_in_span(span, request, &rules, checked, is_denied);
         }
@@ -175,7 +175,7 @@ impl Api {
         };
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
-        self.write_result(!is_denied, is_denied, &rules, now, checked, &mut out);
+        self.write_result(!is_denied, is_denied, call, checked, &mut out);
         if let Some(ticket) = ticket {
             text(&mut out, r#","reservation":"#, &ticket.to_string());
             number(&mut out, r#","expires_after_ms":"#, ttl_ms);
@@ -231,11 +231,12 @@ impl Api {
         };
         let (rules, now) = (engine.snapshot(), engine.now());
         let checked = &waited.checked;
-        self.app.count_unknown_domain(checked);
-        let is_denied = self.app.code_of(&rules, checked) == Code::OverLimit;
+        self.app.record_unmatched(&rules, &request, checked)?;
+        let is_denied = self.app.code_of(&rules, &request, checked) == Code::OverLimit;
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
-        self.write_result(!is_denied, is_denied, &rules, now, checked, &mut out);
+        let call = Call::new(&rules, &request, now);
+        self.write_result(!is_denied, is_denied, call, checked, &mut out);
         if !is_denied {
             number(&mut out, r#","waited_ms":"#, waited.waited.as_micros() / 1_000);
         }

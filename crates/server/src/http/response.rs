@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless
-//! denied, `level` and `over` where the shared store decided.
+//! denied, `level` and `over` where the shared store decided. A descriptor without a rule has the
+//! rule `null` and a reason.
 
 use sluicegate::rules::plan::{List, Target};
 use sluicegate::rules::set::RuleNo;
@@ -75,7 +76,7 @@ fn write_promise(promise: Promise, out: &mut Vec<u8>) {
     }
 }
 
-/// The id of the rule.
+/// The id of the rule, or why there is none.
 fn write_target(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     match target {
         Target::Rule(no) => write_id(no, rules, out),
@@ -83,7 +84,12 @@ fn write_target(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
             write_id(no, rules, out);
             put(out, r#","replaced":true"#);
         }
-        Target::None | Target::Override(_) => {}
+        Target::None(reason) => {
+            for piece in [r#","rule":null,"reason":""#, reason.name(), "\""] {
+                put(out, piece);
+            }
+        }
+        Target::Override(_) => {}
     }
 }
 

@@ -107,6 +107,7 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = Answered)]
+#[expect(clippy::large_enum_variant, reason = "responses are parsed one at a time")]
 pub enum CheckResponse {
     /// Of one check.
     One(CheckResult),
@@ -158,8 +159,11 @@ pub struct CheckStatus {
     pub allowed: bool,
     /// Whether an entry is on a list of the domain: `allow` or `deny`.
     pub listed: Option<String>,
-    /// The rule that applies.
+    /// The rule that applies; `null` if none does.
     pub rule: Option<String>,
+    /// Why no rule applies: `no_domain` (the domain has no rules), `no_rule` (none of them
+    /// matches), or `exempt` (the rules name the descriptor without a limit).
+    pub reason: Option<String>,
     /// Whether another rule of the request replaces that one.
     pub replaced: Option<bool>,
     /// The limit that decided.
@@ -283,8 +287,10 @@ pub struct KeyStates {
 pub struct KeyState {
     /// All limits, in the order of the rule.
     pub limits: Vec<LimitState>,
-    /// The rule that applies.
+    /// The rule that applies; `null` if none does.
     pub rule: Option<String>,
+    /// Why no rule applies: `no_domain`, `no_rule` or `exempt`.
+    pub reason: Option<String>,
     /// Whether another rule of the request replaces that one.
     pub replaced: Option<bool>,
 }
@@ -351,8 +357,10 @@ pub struct Context {
     pub line: Option<u64>,
     /// Of a malformed body: the column, from 1 on.
     pub column: Option<u64>,
-    /// Of a malformed body: the field, such as `descriptors[0].hits`.
+    /// Of a malformed or unmatched request: the field, such as `descriptors[0].hits`.
     pub field: Option<String>,
+    /// Of an unmatched request: `no_domain` or `no_rule`.
+    pub reason: Option<String>,
 }
 
 /// A check whose cost is known only later.

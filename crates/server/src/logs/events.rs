@@ -8,7 +8,7 @@
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_accepts_writes`]
-//! - debug: [`request_denied`], without descriptor values
+//! - debug: [`request_denied`] and [`request_unmatched`], without descriptor values
 //! - trace: [`descriptor_denied`], with them
 //!
 //! Failed authentication aside, a single client causes neither errors nor warnings.
@@ -211,6 +211,15 @@ pub fn descriptor_denied(domain: &str, entries: &[Entry<'_>]) {
     if tracing::enabled!(tracing::Level::TRACE) {
         let keys: Vec<String> = entries.iter().map(|e| format!("{}={}", e.key, e.value)).collect();
         trace!(domain, keys = keys.join(","), "descriptor denied");
+    }
+}
+
+/// A request has a descriptor that no rule matches, the first with these entries.
+#[inline]
+pub fn request_unmatched(domain: &str, reason: &str, entries: &[Entry<'_>]) {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        let keys: Vec<&str> = entries.iter().map(|entry| entry.key).collect();
+        debug!(domain, reason, keys = keys.join(","), "no rule matches");
     }
 }
 

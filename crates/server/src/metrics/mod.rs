@@ -14,10 +14,15 @@ pub(crate) use page::CONTENT_TYPE;
 
 use std::fs;
 
+use sluicegate::Snapshot;
+
 use self::page::{Labels, Page, Seconds};
 use crate::app::App;
 use crate::auth::AuthEndpoint;
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
+
+/// Label value of all series that are not listed.
+const OTHER: &str = "other";
 
 /// `USER_HZ` is 100 on every supported architecture.
 const MICROS_PER_TICK: u64 = 10_000;
@@ -39,6 +44,7 @@ pub fn text(service: &App) -> String {
     let telemetry = service.telemetry();
     put_envoy(&mut page, telemetry);
     rules::put(&mut page, &service.engine().snapshot());
+    put_unmatched(&mut page, &service.engine().snapshot());
     put_calls(&mut page, telemetry);
     put_connections(&mut page, telemetry);
     put_snapshots(&mut page, telemetry);
@@ -98,6 +104,21 @@ fn put_envoy(page: &mut Page, telemetry: &Telemetry) {
     for (what, name, help) in happenings {
         page.counter(name, help).value(telemetry.count(what));
     }
+}
+
+/// Requests that no rule matches, by domain; those of unknown domains together.
+fn put_unmatched(page: &mut Page, rules: &Snapshot<'_>) {
+    let help = "Requests with a descriptor that no rule matches, by domain; `other` for domains without rules.";
+    let mut family = page.counter("sluicegate_unmatched_total", help);
+    let mut rest = rules.unknown_domains();
+    for (index, (domain, count)) in rules.unmatched().enumerate() {
+        if index < rules::LISTED_MAX && domain != OTHER {
+            family.labeled(&Labels::new("domain", domain), count);
+        } else {
+            rest = rest.saturating_add(count);
+        }
+    }
+    family.labeled(&Labels::new("domain", OTHER), rest);
 }
 
 /// Calls per endpoint.

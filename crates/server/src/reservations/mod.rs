@@ -247,7 +247,7 @@ impl Default for Reservations {
 fn is_reservable(rules: &Snapshot<'_>, checked: &Checked) -> bool {
     let may = |target| match target {
         Target::Rule(no) => matches!(rules.rules().rule(no).limits, Limits::Native(_)),
-        Target::None | Target::Replaced(_) | Target::Override(_) => false,
+        Target::None(_) | Target::Replaced(_) | Target::Override(_) => false,
     };
     checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.target))
 }

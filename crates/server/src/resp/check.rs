@@ -22,6 +22,7 @@ use crate::rls::response::Code;
 use crate::status::{charged_all, deciding_status, policies};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
+use crate::unmatched::UnmatchedError;
 
 /// A rule command that does not wait for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +114,11 @@ async fn apply(
             engine.apply(Operation::Refund, call, checked).await?;
         }
     }
-    app.count_unknown_domain(checked);
+    app.record_unmatched(&rules, &request, checked)?;
     let allowed = match command {
-        RuleCommand::Check | RuleCommand::Reserve => app.code_of(&rules, checked) == Code::Ok,
+        RuleCommand::Check | RuleCommand::Reserve => {
+            app.code_of(&rules, &request, checked) == Code::Ok
+        }
         _ => app.would_allow(&rules, checked),
     };
     if let Some(span) = span {
@@ -191,8 +194,8 @@ async fn wait_for_turn(args: Args<'_>, app: &App, begun: Timestamp) -> Result<Re
         };
         let (rules, now) = (engine.snapshot(), engine.now());
         let checked = &waited.checked;
-        app.count_unknown_domain(checked);
-        let allowed = app.code_of(&rules, checked) == Code::Ok;
+        app.record_unmatched(&rules, &request, checked)?;
+        let allowed = app.code_of(&rules, &request, checked) == Code::Ok;
         let extra = ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()));
         let numbers = numbers(allowed, checked, &rules, now);
         Ok(Reply { numbers, extra, is_refundable: false })
@@ -301,6 +304,12 @@ impl RuleCommand {
 impl From<StoreError> for RespError {
     fn from(error: StoreError) -> Self {
         Self::store(error)
+    }
+}
+
+impl From<UnmatchedError> for RespError {
+    fn from(error: UnmatchedError) -> Self {
+        Self::invalid(error)
     }
 }
 

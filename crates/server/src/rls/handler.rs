@@ -7,6 +7,7 @@
 use std::fmt;
 
 use sluicegate::backend::{Call, StoreError, ready};
+use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
 use tokio::time::Instant;
 
@@ -14,7 +15,6 @@ use super::metadata;
 use super::request::{Charges, RateLimitRequest, RefundRight, WireError, repaired};
 use super::response::{Code, HeaderLimit, descriptor_status, put_overall, put_status, seconds};
 use crate::app::App;
-use crate::logs::events;
 use crate::status::{retry_after, rule_of};
 use crate::telemetry::{Endpoint, Fault};
 use crate::traces::Span;
@@ -119,12 +119,13 @@ impl App {
         };
         let checked = engine.apply(Operation::Hit, check, &mut scratch.checked).await;
         checked.map_err(Failure::store)?;
+        self.record_unmatched(&rules, &charged, &scratch.checked).map_err(Failure::invalid)?;
         if let Some(refunded) = charges.refunded() {
             let refund = Call::new(&rules, &refunded, now);
             let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded).await;
             refunded.map_err(Failure::store)?;
         }
-        Ok(self.encode(&request, &rules, scratch, now, call.span, out))
+        Ok(self.encode((&request, &charged), &rules, scratch, now, call.span, out))
     }
 
     /// The same without waiting; `None`, without any effect, if only the store can decide.
@@ -165,13 +166,14 @@ impl App {
         if !can_refund || !engine.check_now(&check, &mut scratch.checked) {
             return Ok(None);
         }
+        self.record_unmatched(rules, &charged, &scratch.checked).map_err(Failure::invalid)?;
         if let Some(refunded) = refunded {
             // Counters in memory: it is ready.
             let refund = Call::new(rules, &refunded, now);
             let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded);
             ready(refunded).transpose().map_err(Failure::store)?;
         }
-        Ok(Some(self.encode(&request, rules, scratch, now, call.span, out)))
+        Ok(Some(self.encode((&request, &charged), rules, scratch, now, call.span, out)))
     }
 
     fn refund_right<'a>(&self, call: &CallContext<'a>) -> RefundRight<'a> {
@@ -206,11 +208,11 @@ impl App {
         Ok(request)
     }
 
-    /// Appends the response of a request that was decided, and reports it to span and log.
+    /// Appends the response of a request that was decided, and reports it to its span.
     #[inline]
     fn encode(
         &self,
-        request: &RateLimitRequest<'_>,
+        (request, charged): (&RateLimitRequest<'_>, &Request<'_>),
         rules: &Snapshot<'_>,
         scratch: &Scratch,
         now: Timestamp,
@@ -219,8 +221,7 @@ impl App {
     ) -> Code {
         let Scratch { checked, refunded } = scratch;
         let options = self.options();
-        self.count_unknown_domain(checked);
-        let code = self.code_of(rules, checked);
+        let code = self.code_of(rules, charged, checked);
         put_overall(code, out);
         let mut header_limit = HeaderLimit::default();
         let (mut charged, mut refunded) = (checked.statuses.iter(), refunded.statuses.iter());
@@ -248,9 +249,6 @@ impl App {
             span.set_int("ratelimit.descriptors", request.descriptors.len() as i64);
             self.record_in_span(span, rules, checked, code);
         }
-        if code == Code::OverLimit {
-            self.log_denial(request, rules, checked);
-        }
         code
     }
 
@@ -269,19 +267,6 @@ impl App {
             Code::OverLimit => self.denied_by(rules, checked),
         };
         metadata::put(request, &checked.statuses, passed, denied_by.as_deref(), out);
-    }
-
-    fn log_denial(&self, request: &RateLimitRequest<'_>, rules: &Snapshot<'_>, checked: &Checked) {
-        if !tracing::enabled!(tracing::Level::DEBUG) {
-            return;
-        }
-        events::request_denied(request.domain, self.denied_by(rules, checked).as_deref());
-        let charged = request.descriptors.iter().filter(|one| !one.is_negative_hits);
-        for (descriptor, status) in charged.zip(&checked.statuses) {
-            if !status.verdict.is_allowed() {
-                events::descriptor_denied(request.domain, request.entries(descriptor));
-            }
-        }
     }
 }
 

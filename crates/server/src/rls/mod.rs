@@ -12,6 +12,7 @@ pub mod response;
 pub(crate) mod wire;
 
 use self::request::RequestLimits;
+use crate::unmatched::UnmatchedPolicy;
 
 /// Options of the rate limit service, beside its rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +31,9 @@ pub struct Options {
     pub dynamic_metadata: bool,
     /// Authorization of refunds.
     pub refunds: RefundPolicy,
+    /// Treatment of requests that no rule matches. The engine must deny them, unless they pass:
+    /// [`EngineBuilder::deny_unmatched`](sluicegate::EngineBuilder::deny_unmatched).
+    pub unmatched: UnmatchedPolicy,
 }
 
 /// Authorization of refunds. Settling a reservation needs none: its name is the proof.

@@ -114,7 +114,7 @@ pub(super) fn descriptor_status<'a>(
     match status.target {
         // On a list, or without a rule.
         _ if status.verdict.remaining.is_none() && !is_unlimited(status, rules) => bare,
-        Target::None => bare,
+        Target::None(_) => bare,
         Target::Override(limit) => by_unit(limit.requests_per_unit, limit.unit, ""),
         Target::Rule(no) | Target::Replaced(no) => {
             let rule = rules.rules().rule(no);

@@ -35,6 +35,7 @@ use crate::resp;
 use crate::settings::{self, Settings};
 use crate::tls::{Tls, TlsEvent};
 use crate::traces::{self, Exporter};
+use crate::unmatched::UnmatchedPolicy;
 
 /// Service with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Server {
         let engine = Engine::builder(Default::default())
             .memory(&memory)
             .near_limit_ratio(settings.near_limit_ratio)
+            .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow)
             .build();
         let engine = engine.map_err(|error| failed_to("build the engine", error))?;
         let health =

@@ -64,6 +64,7 @@ impl Settings {
             "quota_mode": self.rls.quota_mode,
             "dynamic_metadata": self.rls.dynamic_metadata,
             "refunds": self.rls.refunds.name(),
+            "unmatched": self.rls.unmatched.name(),
             "response_headers": self.rls.response_headers.as_ref().map(headers),
             "request_headers": self.rls.request_headers.as_ref().map(headers),
             "descriptors_max": self.rls.limits.descriptors,

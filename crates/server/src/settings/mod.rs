@@ -25,6 +25,7 @@ use crate::memory::MemoryBudget;
 use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
+use crate::unmatched::UnmatchedPolicy;
 pub use operators::MetricsSettings;
 pub use rules::RulesSettings;
 pub use store::{RedisServer, RedisSettings, Store};
@@ -130,7 +131,7 @@ const OWN: &str = "ADMIN ADMIN_TOKEN ADMIN_TOKEN_FILE CLIENT_CA CLIENT_SAN COMPA
      RESP_PASSWORD RULES RULES_REMOVAL_GRACE SHADOW SNAPSHOT SNAPSHOT_EVERY \
      START_WITHOUT_RULES STORE STORE_CA STORE_CERT STORE_CONNECTIONS STORE_KEY \
      STORE_NAMESPACE STORE_PASSWORD STORE_PASSWORD_FILE STORE_TIMEOUT STORE_WAIT_REPLICAS \
-     TLS_CERT TLS_KEY TRACES";
+     TLS_CERT TLS_KEY TRACES UNMATCHED";
 
 /// Smallest memory budget: a hundred connections of each endpoint, and a few long messages.
 const MEMORY_BUDGET_MIN: usize = 32 << 20;
@@ -317,6 +318,9 @@ fn rls(read: &mut Reader<'_>) -> Options {
         shadow_mode: read.is_true("SLUICEGATE_SHADOW") || read.is_true("SHADOW_MODE"),
         refunds: read
             .choice("SLUICEGATE_REFUNDS", &RefundPolicy::ALL.map(|policy| (policy.name(), policy)))
+            .unwrap_or_default(),
+        unmatched: read
+            .choice("SLUICEGATE_UNMATCHED", &UnmatchedPolicy::ALL.map(|one| (one.name(), one)))
             .unwrap_or_default(),
         dynamic_metadata: read.is_true("RESPONSE_DYNAMIC_METADATA"),
         response_headers,

@@ -16,6 +16,7 @@ use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
 use super::stats::HitCounters;
+use super::unmatched::{self, UnmatchedCounters};
 use super::{LimiterStore, Snapshot, Stats};
 use crate::answer::Policy;
 use crate::limit::LimitError;
@@ -36,6 +37,8 @@ pub(super) struct ActiveRules {
     has_local: bool,
     /// Whether any of those exchange their counts.
     has_eventual: bool,
+    /// Unmatched requests by domain.
+    pub(super) unmatched: UnmatchedCounters,
 }
 
 /// A rule of the active set.
@@ -82,10 +85,15 @@ impl ActiveRules {
     pub(super) fn first(rules: RuleSet) -> Result<Self, LimitError> {
         check_all(&rules)?;
         let slots = rules.rules().map(|_| RuleSlot::default()).collect();
-        Ok(Self::new(rules, slots))
+        let unmatched = unmatched::counters(&rules, None);
+        Ok(Self::new(rules, slots, unmatched))
     }
 
-    pub(super) fn new(rules: RuleSet, slots: Box<[RuleSlot]>) -> Self {
+    pub(super) fn new(
+        rules: RuleSet,
+        slots: Box<[RuleSlot]>,
+        unmatched: UnmatchedCounters,
+    ) -> Self {
         let elastic = rules.rules().filter_map(|no| match rules.rule(no).mode {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
@@ -100,6 +108,7 @@ impl ActiveRules {
             has_eventual: local().any(is_eventual),
             rules,
             slots,
+            unmatched,
         }
     }
 

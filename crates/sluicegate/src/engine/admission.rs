@@ -158,7 +158,8 @@ pub fn charges<'a>(
 }
 
 impl Snapshot<'_> {
-    /// Matches a request to its rules. Whether a list has decided it.
+    /// Matches a request to its rules. Whether it is decided already: by a list, or since it is
+    /// unmatched.
     #[inline]
     pub fn begin(
         &self,
@@ -172,6 +173,9 @@ impl Snapshot<'_> {
         statuses.extend(plan.steps().iter().map(Status::unlimited));
         *allowed = true;
         match (plan.listed(), operation) {
+            (None, Operation::Hit | Operation::Peek) if self.engine.denies_unmatched => {
+                checked.deny_unmatched()
+            }
             (None, _) | (_, Operation::Reset) => false,
             (Some(listed), Operation::Hit | Operation::Peek) if listed.list == List::Deny => {
                 checked.deny_listed(listed);
@@ -186,7 +190,7 @@ impl Snapshot<'_> {
     #[must_use]
     pub fn charge_mode(&self, operation: Operation, step: &Step) -> Option<ChargeMode> {
         let no = match step.target {
-            Target::None | Target::Replaced(_) => return None,
+            Target::None(_) | Target::Replaced(_) => return None,
             Target::Override(limit) => {
                 let limits = ChargedLimits::Override(limit);
                 return Some(ChargeMode { limits, combine: Combine::Independent, is_once: false });

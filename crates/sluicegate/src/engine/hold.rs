@@ -103,7 +103,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         checked: &mut Checked,
     ) -> Result<(), HoldError> {
         self.hold(&|cost| Op::Reserve { cost, ttl, holder }, call, holder, checked).await?;
-        call.rules.count_unless_listed(checked);
+        call.rules.count_unless_decided(checked);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     ) -> Result<(), HoldError> {
         let op = |cost| Op::Acquire { cost, max_wait, holder: Some(holder) };
         self.hold(&op, call, holder, checked).await?;
-        call.rules.count_unless_listed(checked);
+        call.rules.count_unless_decided(checked);
         Ok(())
     }
 
@@ -281,9 +281,9 @@ impl<B: Backend + ?Sized> Engine<B> {
 }
 
 impl Snapshot<'_> {
-    /// Counts the hits of a request, unless a list decided it.
-    pub(super) fn count_unless_listed(&self, checked: &Checked) {
-        if checked.listed().is_none() {
+    /// Counts the hits of a request, unless it was decided without its limits.
+    pub(super) fn count_unless_decided(&self, checked: &Checked) {
+        if checked.listed().is_none() && checked.denied_unmatched().is_none() {
             self.count(&checked.plan, &checked.statuses);
         }
     }

@@ -13,6 +13,7 @@ mod inspect;
 mod memory;
 mod reload;
 mod stats;
+mod unmatched;
 #[cfg(feature = "tokio")]
 mod wait;
 #[cfg(feature = "config")]
@@ -20,7 +21,7 @@ mod withheld;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -102,6 +103,9 @@ struct EngineState {
     overrides: Overrides,
     store: LimiterStore,
     near_limit: NearLimit,
+    denies_unmatched: bool,
+    /// Requests for domains without rules.
+    unknown_domains: AtomicU64,
     /// Held while the rules are replaced.
     reloading: Mutex<()>,
     /// The last load signal, and its time.
@@ -125,6 +129,7 @@ pub struct EngineBuilder {
     memory: Option<Memory>,
     clock: Option<Arc<dyn Clock>>,
     near_limit_ratio: Option<f32>,
+    denies_unmatched: bool,
 }
 
 /// The active rules at one moment. A request is decided by one snapshot, whatever is loaded
@@ -356,6 +361,23 @@ impl EngineBuilder {
         Self { near_limit_ratio: Some(ratio), ..self }
     }
 
+    /// Whether requests are denied that have a descriptor without a rule, or a domain without
+    /// rules; by default they pass. A descriptor that the rules name without a limit is exempt.
+    ///
+    /// ```
+    /// use sluicegate::Engine;
+    /// use sluicegate::rules::request::{Descriptor, Request};
+    /// use sluicegate::rules::set::RuleSet;
+    ///
+    /// let engine = Engine::builder(RuleSet::default()).deny_unmatched(true).build()?;
+    /// let request = Request { domain: "shop", descriptors: &[Descriptor::of(&[])], hits: 1 };
+    /// assert!(!engine.check(&request).allowed);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn deny_unmatched(self, denies_unmatched: bool) -> Self {
+        Self { denies_unmatched, ..self }
+    }
+
     /// The engine.
     ///
     /// # Errors
@@ -374,6 +396,8 @@ impl EngineBuilder {
             overrides,
             store,
             near_limit: NearLimit::new(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
+            denies_unmatched: self.denies_unmatched,
+            unknown_domains: AtomicU64::new(0),
             reloading: Mutex::new(()),
             load: Mutex::new(None),
             next_swept: AtomicUsize::new(0),

@@ -13,8 +13,8 @@ use sluicegate_core::mode::Mode;
 use sluicegate_rules::rule::RuleConfig;
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
-use super::Engine;
 use super::active_rules::{ActiveRules, RuleSlot, check_all};
+use super::{Engine, unmatched};
 use crate::limit::LimitError;
 
 /// Result of a reload.
@@ -65,7 +65,8 @@ impl<B: ?Sized> Engine<B> {
         let _reloading = self.state.reloading.lock();
         let old = self.state.active.load_full();
         let Joined { slots, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
-        let active = Arc::new(ActiveRules::new(rules, slots));
+        let unmatched = unmatched::counters(&rules, Some(&old));
+        let active = Arc::new(ActiveRules::new(rules, slots, unmatched));
         // A limiter that a request creates from here on by the old rules is moved by the first
         // request with the new ones.
         let moved: Vec<_> = moved

@@ -108,7 +108,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             either(queue.waker.0.notified(), sleep).await;
         }
         drop(queue);
-        self.snapshot().count_unless_listed(&checked);
+        self.snapshot().count_unless_decided(&checked);
         if !checked.allowed {
             return Ok(Waited { checked, waited: self.now().since(started), has_slot: false });
         }

@@ -115,7 +115,7 @@ pub(super) fn explain_with<'a>(
         let domain = set.domain(request.domain);
         let why_not = domain.and_then(|domain| why_not(set, domain, &trace, descriptor.entries));
         let mut applied = match step.target {
-            Target::None => None,
+            Target::None(_) => None,
             Target::Override(limit) => Some(by_override(limit, request.domain, descriptor.entries)),
             Target::Rule(no) | Target::Replaced(no) => Some(by_rule(set, no, &trace)),
         };
@@ -213,7 +213,7 @@ fn is_tally(set: &RuleSet, step: &Step) -> bool {
     match step.target {
         Target::Rule(no) => matches!(set.rule(no).limits, Limits::Envoy { .. }),
         Target::Override(_) => true,
-        Target::None | Target::Replaced(_) => false,
+        Target::None(_) | Target::Replaced(_) => false,
     }
 }
 
@@ -280,7 +280,7 @@ fn decision_of(set: &RuleSet, step: &Step, verdict: Verdict, cost: u64) -> Curre
             verdict,
             cost,
         ),
-        Target::None => CurrentDecision::of(&Limits::Unlimited, Mode::Hard, verdict, cost),
+        Target::None(_) => CurrentDecision::of(&Limits::Unlimited, Mode::Hard, verdict, cost),
     }
 }
 
@@ -305,7 +305,7 @@ fn replaced_by(set: &RuleSet, plan: &Plan, index: usize, rule: &RuleConfig) -> O
     let others = plan.steps().iter().enumerate().filter(|(other, _)| *other != index);
     let mut rules = others.filter_map(|(_, step)| match step.target {
         Target::Rule(no) | Target::Replaced(no) => Some(no),
-        Target::None | Target::Override(_) => None,
+        Target::None(_) | Target::Override(_) => None,
     });
     rules.find(|no| set.rule(*no).replaces().contains(name)).map(|no| set.id(no))
 }

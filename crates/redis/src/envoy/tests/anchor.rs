@@ -132,7 +132,7 @@ fn limit_of(rules: &RuleSet, target: Target) -> Option<(Unit, u32, bool)> {
             }
             _ => None,
         },
-        Target::None | Target::Replaced(_) => None,
+        Target::None(_) | Target::Replaced(_) => None,
     }
 }
 

@@ -109,7 +109,7 @@ fn compare_plans(domain: &Domain, set: &RuleSet, asked: &[Vec<Entry<'_>>]) {
     let mut seen: Vec<(Vec<Counted>, &[u8])> = Vec::new();
     for (step, entries) in plan.steps().iter().zip(asked) {
         let Some(counted) = naive::identity(domain, entries) else {
-            assert_eq!(step.target, Target::None, "{entries:?} in {domain:#?}");
+            assert!(matches!(step.target, Target::None(_)), "{entries:?} in {domain:#?}");
             continue;
         };
         let Target::Rule(no) = step.target else { panic!("{entries:?} in {domain:#?}") };

@@ -1,7 +1,7 @@
 //! What requests must pass: overrides, replaced rules, costs.
 
 use super::*;
-use crate::plan::{DomainStatus, Plan, Target};
+use crate::plan::{DomainStatus, NoRule, Plan, Target};
 use crate::request::{Descriptor, Override, Request};
 use crate::rule::RuleExtras;
 
@@ -17,7 +17,7 @@ fn told(set: &RuleSet, asked: &[&str]) -> Vec<String> {
     let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
     let name = |no| set.rule(no).name.as_deref().unwrap_or("nameless").to_owned();
     let under = |under| match under {
-        Target::None => "-".to_owned(),
+        Target::None(_) => "-".to_owned(),
         Target::Rule(no) => name(no),
         Target::Replaced(no) => format!("({})", name(no)),
         Target::Override(_) => "override".to_owned(),
@@ -94,7 +94,9 @@ fn a_limit_that_comes_along_stands_in_place_of_all_rules() {
 
     let plan = planned(&set, "unknown", &asked, 1);
     assert_eq!(plan.domain(), DomainStatus::Unknown);
-    assert!(plan.steps().iter().all(|step| step.target == Target::None));
+    let unknown = Target::None(NoRule::UnknownDomain);
+    assert!(plan.steps().iter().all(|step| step.target == unknown));
+    assert_eq!(plan.unmatched(), Some((0, NoRule::UnknownDomain)));
 }
 
 #[test]
@@ -131,5 +133,24 @@ fn a_set_that_was_never_loaded_limits_nothing() {
     let entries = entries("a=1");
     let plan = planned(&RuleSet::default(), "d", &[Descriptor::of(&entries)], 1);
     assert_eq!((plan.domain(), plan.listed()), (DomainStatus::Unknown, None));
-    assert_eq!(plan.steps()[0].target, Target::None);
+    assert_eq!(plan.steps()[0].target, Target::None(NoRule::UnknownDomain));
+}
+
+#[test]
+fn a_leaf_without_a_limit_is_an_exemption_and_anything_else_is_unmatched() {
+    let parent = above(any("parent"), vec![limited(1, any("child")), any("free")]);
+    let set = compiled(Joint::Apart, vec![limited(1, any("user")), text("user", "vip"), parent]);
+    let target = |text: &str| {
+        let entries = entries(text);
+        planned(&set, "d", &[Descriptor::of(&entries)], 1).steps()[0].target
+    };
+    assert!(matches!(target("user=alice"), Target::Rule(_)));
+    assert_eq!(target("user=vip"), Target::None(NoRule::Exempt));
+    assert_eq!(target("parent=1 free=2"), Target::None(NoRule::Exempt));
+    for text in ["", "path=/", "parent=1", "user=vip more=1", "parent=1 other=2"] {
+        assert_eq!(target(text), Target::None(NoRule::Unmatched), "{text:?}");
+    }
+    let (vip, path) = (entries("user=vip"), entries("path=/"));
+    let plan = planned(&set, "d", &[Descriptor::of(&vip), Descriptor::of(&path)], 1);
+    assert_eq!(plan.unmatched(), Some((1, NoRule::Unmatched)));
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::telemetry::{Endpoint, Event, Fault};
+use crate::unmatched::UnmatchedPolicy;
 
 #[test]
 fn a_bucket_is_emptied_and_filled_again() {
@@ -113,6 +114,23 @@ fn what_is_under_no_limit_passes_and_says_so() {
     assert_eq!(client.numbers("SG.CHECK shop user=mallory"), [1, -1, -1, -1, 0], "on a list");
     let telemetry = client.shared.app.telemetry();
     assert_eq!(telemetry.count(Event::UnknownDomain), 1);
+}
+
+#[test]
+fn a_policy_denies_or_fails_commands_that_no_rule_matches() {
+    let with = |unmatched| {
+        let options = Options { unmatched, ..Options::default() };
+        Client::with(options, RespLimits::default(), None)
+    };
+    let mut client = with(UnmatchedPolicy::Deny);
+    assert_eq!(client.numbers("SG.CHECK shop user=1 | usr=1"), [1, -1, -1, -1, 0]);
+    assert_eq!(client.numbers("SG.PEEK shop user=1")[..3], [0, 3, 3], "nothing was charged");
+    let mut client = with(UnmatchedPolicy::Error);
+    for command in ["SG.CHECK", "SG.PEEK", "SG.RESERVE"] {
+        let reply = client.ask(&format!("{command} shop user=1 | usr=1"));
+        let due = "-ERR no rule of domain `shop` matches descriptors[1];";
+        assert!(reply.starts_with(due), "{reply}");
+    }
 }
 
 #[test]

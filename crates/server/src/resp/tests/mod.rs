@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::health::Health;
 use crate::rls::Options;
 use crate::token::Token;
+use crate::unmatched::UnmatchedPolicy;
 
 const RULES: &str = "
 domain: shop
@@ -47,7 +48,9 @@ struct Client {
 fn app(options: Options) -> (App, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let rules = rules_of(RULES).unwrap();
-    let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
+    let denies_unmatched = options.unmatched != UnmatchedPolicy::Allow;
+    let engine = Engine::builder(rules).clock(clock.clone()).deny_unmatched(denies_unmatched);
+    let engine = engine.build().unwrap();
     let health = Health::default();
     health.rules_loaded(1);
     (App::builder(engine).options(options).health(health).build(), clock)
