@@ -109,7 +109,7 @@ async fn service() -> Result<String, Anything> {
     let any = ["SLUICEGATE_HTTP", "SLUICEGATE_GRPC", "SLUICEGATE_ADMIN"]
         .map(|name| (name, "127.0.0.1:0"));
     let mut vars = Vars::new(any);
-    vars.set_flag("--rules", "SLUICEGATE_RULES", rules.display().to_string());
+    vars.set_flag("--rules", rules.display().to_string());
     let (settings, _) = Settings::read(&vars).map_err(|problems| format!("{problems:?}"))?;
     let server = Server::start(settings).await?;
     std::fs::remove_file(rules)?;
