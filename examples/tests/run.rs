@@ -209,7 +209,7 @@ async fn ask_service() {
     let free = ["SLUICEGATE_HTTP", "SLUICEGATE_GRPC", "SLUICEGATE_ADMIN"]
         .map(|name| (name, "127.0.0.1:0"));
     let mut vars = Vars::new(free);
-    vars.set_flag("--rules", "SLUICEGATE_RULES", format!("{root}/docs/examples/clients.yaml"));
+    vars.set_flag("--rules", format!("{root}/docs/examples/clients.yaml"));
     let server = Server::start(Settings::read(&vars).unwrap().0).await.unwrap();
     let address = format!("http://{}", server.addresses().http);
     let (_keep, reread) = tokio::sync::mpsc::channel(1);
