@@ -8,6 +8,7 @@ mod backend;
 mod call;
 mod connection;
 mod envoy;
+mod handle;
 pub(crate) mod script;
 mod store;
 mod virtual_time;
@@ -25,4 +26,5 @@ pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
 pub use backend::{LeaseInfo, RedisBackend, RuleLevel, ThrottleHit};
+pub use handle::{Redis, RedisBuilder};
 pub use sluicegate::backend::{StoreError, StoreFailure};

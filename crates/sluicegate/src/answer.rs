@@ -6,6 +6,8 @@ use sluicegate_core::op::Refusal;
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
+use crate::engine::backend::StoreFailure;
+
 /// The public description of one limit of a plan; a [`Verdict`](sluicegate_core::verdict::Verdict)
 /// refers to it by index.
 ///
@@ -116,6 +118,8 @@ pub enum Denied {
     NotNow(Verdict),
     /// A limit does not support the operation, or the id is in use.
     Refused(Refusal),
+    /// The store does not answer.
+    Store(StoreFailure),
 }
 
 impl Denied {
@@ -140,7 +144,7 @@ impl Denied {
             Self::NotNow(Verdict { outcome: Outcome::Deny { retry_after }, .. }) => {
                 Some(*retry_after)
             }
-            Self::NotNow(_) | Self::Refused(_) => None,
+            Self::NotNow(_) | Self::Refused(_) | Self::Store(_) => None,
         }
     }
 }
@@ -159,6 +163,7 @@ impl fmt::Display for Denied {
                 Outcome::Allow { .. } => f.write_str("allowed"),
             },
             Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Store(failure) => write!(f, "{failure}"),
         }
     }
 }

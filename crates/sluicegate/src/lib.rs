@@ -103,6 +103,7 @@ mod listener;
 mod memory;
 mod plan;
 pub mod snapshot;
+mod store;
 #[doc(hidden)] // For the service: not part of the public interface.
 pub mod striped;
 pub mod throttle;
@@ -119,6 +120,7 @@ pub use sluicegate_core::op::{Op, OpKind, Refusal};
 pub use sluicegate_core::time::{Span, Timestamp};
 pub use sluicegate_core::verdict::{Outcome, Verdict};
 pub use sluicegate_rules as rules;
+pub use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 
 pub use answer::{Denied, Level, Policy, Promise};
 #[cfg(feature = "tokio")]
@@ -139,3 +141,4 @@ pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;
 pub use snapshot::{Saved, SnapshotError};
+pub use store::CounterStore;

@@ -36,8 +36,10 @@ use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::Override;
 use sluicegate_rules::rule::OnStoreFailure;
 use sluicegate_rules::set::RuleNo;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::handle::NameClaim;
 use crate::script::{OptimisticError, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::{
     Address, CallError, EnvoyCounters, EnvoyKeys, HitError, Link, LinkError, LinkOptions, Store,
@@ -68,6 +70,10 @@ pub struct RedisBackend {
     eventual: Arc<Eventual>,
     /// Counters on envoyproxy/ratelimit's keys.
     envoy: Option<EnvoyCounters>,
+    /// The runtime of background tasks: guards may be dropped outside of it.
+    runtime: Handle,
+    /// The name of the limiter that it belongs to.
+    _claim: Option<NameClaim>,
 }
 
 /// Steps that were sent in one call, and its reply.
@@ -91,8 +97,22 @@ impl RedisBackend {
         let leases = QuotaLeases::start(clock, &store);
         let eventual = Eventual::start(&store, clock);
         let (override_rules, throttle_rules) = Default::default();
-        let clock = clock.clone();
-        Self { store, clock, override_rules, throttle_rules, leases, eventual, envoy: None }
+        Self {
+            store,
+            clock: clock.clone(),
+            override_rules,
+            throttle_rules,
+            leases,
+            eventual,
+            envoy: None,
+            runtime: Handle::current(),
+            _claim: None,
+        }
+    }
+
+    /// The same for a limiter of this name.
+    pub(crate) fn with_claim(self, claim: NameClaim) -> Self {
+        Self { _claim: Some(claim), ..self }
     }
 
     /// The rules of an engine, with counters in the Redis at a URL (`redis://`,
@@ -410,10 +430,11 @@ impl Backend for RedisBackend {
         step: BoundStep<'a>,
         holder: Holder,
         now: Timestamp,
-    ) -> Deferred<'a, ()> {
+    ) -> Deferred<'a, Result<bool, StoreFailure>> {
         Deferred::pending(async move {
-            // If that fails the lease may end; then another request has the slot.
-            let _ = self.store.renew(&self.script_part(&step, now), holder).await;
+            let renewed = self.store.renew(&self.script_part(&step, now), holder).await;
+            let renewed = renewed.map_err(|error| StoreFailure::from(&CallError::from(error)))?;
+            Ok(renewed > 0)
         })
     }
 
@@ -438,7 +459,7 @@ impl Backend for RedisBackend {
     fn cancel_in_background(&self, steps: &[BoundStep<'_>], holder: Holder, now: Timestamp) {
         let parts: Vec<_> = steps.iter().map(|step| self.script_part(step, now)).collect();
         let store = self.store.clone();
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             for part in parts {
                 // A step that was never booked refuses it.
                 let _ = store.apply(&[part], Op::Cancel { holder }).await;

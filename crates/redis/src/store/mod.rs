@@ -79,6 +79,8 @@ pub struct StoreOptions {
     pub own_clock: Option<Arc<dyn Clock>>,
     /// Seed of all randomness, for reproducible tests.
     pub seed: Option<u64>,
+    /// Id of this node, if it has several stores. Random by default.
+    pub node: Option<u64>,
 }
 
 pub(super) struct StoreInner {
@@ -115,6 +117,7 @@ impl Store {
     pub fn new(link: Link, options: StoreOptions) -> Self {
         let counters = Arc::<StoreCounters>::default();
         let hasher = KeyHasher::new(options.seed);
+        let node = options.node.unwrap_or_else(|| hasher.hash_one("node"));
         let own_clock = options.own_clock.clone().or_else(|| options.clock.clone());
         let store_clock = Arc::new(StoreClock::new(TimeSource::new(own_clock)));
         let mut batchers = Vec::new();
@@ -142,7 +145,7 @@ impl Store {
             link,
             options,
             batchers,
-            node: hasher.hash_one("node"),
+            node,
             nodes: AtomicU64::new(1),
             hasher,
             demands: Demands::default(),
@@ -249,7 +252,11 @@ impl Store {
         if inner.needs_recovery() {
             Box::pin(inner.recover_all(parts)).await.map_err(OptimisticError::Store)?;
         }
-        let optimistic: Vec<_> = parts.iter().map(OptimisticPart::new).collect();
+        let mut optimistic: Vec<_> = parts.iter().map(OptimisticPart::new).collect();
+        if let [only] = optimistic.as_mut_slice() {
+            // Some operations derive the cost of the verdict from theirs.
+            only.cost = None;
+        }
         let applied = {
             let _guard = inner.lock_first(parts).await;
             inner.updates().apply(&optimistic, op).await
@@ -313,7 +320,7 @@ impl fmt::Debug for Store {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { namespace: "sg".to_owned(), clock: None, own_clock: None, seed: None }
+        Self { namespace: "sg".to_owned(), clock: None, own_clock: None, seed: None, node: None }
     }
 }
 

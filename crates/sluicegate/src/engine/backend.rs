@@ -61,9 +61,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         step: BoundStep<'a>,
     ) -> Deferred<'a, Result<Vec<LimitState>, StoreFailure>>;
 
-    /// Restarts the leases of slots that are held under an id.
-    fn renew<'a>(&'a self, step: BoundStep<'a>, holder: Holder, now: Timestamp)
-    -> Deferred<'a, ()>;
+    /// Restarts the leases of slots that are held under an id. Whether there are any.
+    fn renew<'a>(
+        &'a self,
+        step: BoundStep<'a>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Deferred<'a, Result<bool, StoreFailure>>;
 
     /// Forgets a booking whose turn has come, and starts the lease of a slot that came with it.
     /// Whether there is one.
@@ -266,6 +270,25 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(failure) => failure.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl From<Refusal> for ApplyError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl std::error::Error for StoreFailure {}
 
 impl fmt::Display for StoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

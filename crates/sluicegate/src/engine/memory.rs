@@ -108,9 +108,8 @@ impl Backend for MemoryBackend {
         step: BoundStep<'a>,
         holder: Holder,
         now: Timestamp,
-    ) -> Deferred<'a, ()> {
-        step.counter.renew(holder, now);
-        Deferred::Ready(())
+    ) -> Deferred<'a, Result<bool, StoreFailure>> {
+        Deferred::Ready(Ok(step.counter.renew(holder, now)))
     }
 
     fn forget<'a>(

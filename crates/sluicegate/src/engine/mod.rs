@@ -45,6 +45,7 @@ pub use withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain};
 use crate::clock::{Clock, TimeSource};
 use crate::limit::LimitError;
 use crate::memory::Memory;
+use crate::store::CounterStore;
 use active_rules::{ActiveRules, Overrides};
 use backend::{Backend, Call, Deferred, StoreError};
 use stats::{NEAR_LIMIT_RATIO, NearLimit};
@@ -378,7 +379,38 @@ impl EngineBuilder {
         Self { denies_unmatched, ..self }
     }
 
-    /// The engine.
+    /// The rules of a limiter on a backend.
+    pub(crate) fn for_limiter(
+        rules: RuleSet,
+        memory: Option<Memory>,
+        time: Option<TimeSource>,
+    ) -> Self {
+        let clock = match time {
+            Some(TimeSource::Custom(clock)) => Some(clock),
+            Some(TimeSource::System(_)) | None => None,
+        };
+        Self { rules, memory, clock, ..Self::default() }
+    }
+
+    /// The engine, with its counters in a store: [`Memory`], or Redis with the crate
+    /// `sluicegate-redis`.
+    ///
+    /// ```
+    /// use sluicegate::rules::set::RuleSet;
+    /// use sluicegate::{Engine, Memory};
+    ///
+    /// let engine = Engine::builder(RuleSet::default()).on(&Memory::with_entries(1_000))?;
+    /// assert_eq!(engine.memory().entries_max(), 1_000);
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a rule's mode has no meaning for one of its limits, or the store cannot be used.
+    pub fn on<S: CounterStore>(self, store: &S) -> Result<Engine<S::Backend>, LimitError> {
+        store.engine(self)
+    }
+
+    /// The engine, with its counters in the memory of this process.
     ///
     /// # Errors
     /// When a rule's mode has no meaning for one of its limits.

@@ -138,7 +138,7 @@ impl<B: Backend + ?Sized> Engine<B> {
                 for step in booked_steps(&rules, request, &mut plan) {
                     if let Some(of_step) = step.counter.lease(now) {
                         // If that fails, the lease may end, and the slot goes to another request.
-                        self.backend().renew(step, holder, now).await;
+                        let _ = self.backend().renew(step, holder, now).await;
                         lease = Some(lease.map_or(of_step, |lease| lease.min(of_step)));
                     }
                 }

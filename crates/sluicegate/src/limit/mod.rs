@@ -70,6 +70,15 @@ pub enum LimitError {
     },
     /// Invalid limits in text form: every problem with its position, value and remedy.
     Text(String),
+    /// The store, or the memory, has a limiter of this name.
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A limiter on a store that several processes share has no name.
+    NameMissing,
+    /// The store cannot be used.
+    Store(String),
     /// A limit of a rule.
     InRule {
         /// Which rule.
@@ -103,6 +112,16 @@ impl std::fmt::Display for LimitError {
                  use `per_day`, `per_week`, `per_month` or `per_year`, or leave out the zone"
             ),
             Self::Text(problems) => f.write_str(problems),
+            Self::NameTaken { name } => write!(
+                f,
+                "there is a limiter named `{name}` on this store already: use a clone of it, or \
+                 another name"
+            ),
+            Self::NameMissing => f.write_str(
+                "a limiter on a shared store needs a name, under which every process finds its \
+                 counters: add `.name(\"…\")`",
+            ),
+            Self::Store(why) => f.write_str(why),
             Self::InRule { rule, error } => write!(f, "rule `{rule}`: {error}"),
         }
     }

@@ -6,13 +6,17 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::{Mutex, RwLock};
 use sluicegate_core::mode::{Gate, Mode};
 use sluicegate_rules::limit::LimitConfig;
+use sluicegate_rules::rule::{Consistency, Limits, OnStoreFailure, RuleConfig};
 
 use super::{Inner, Limiter, section, wait};
 use crate::clock::{Clock, TimeSource};
+use crate::engine::EngineBuilder;
+use crate::engine::backend::Backend;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
-use crate::plan::Rule;
+use crate::plan::{Rule, check_count};
+use crate::store::CounterStore;
 
 /// Builder of a limiter: see [`Limiter::builder`].
 #[derive(Default)]
@@ -27,6 +31,8 @@ pub struct Builder {
     pub(crate) time: Option<TimeSource>,
     pub(crate) gate: Arc<Mutex<Gate>>,
     pub(crate) listener: Option<Box<dyn Listener>>,
+    pub(crate) consistency: Consistency,
+    pub(crate) on_store_failure: Option<OnStoreFailure>,
 }
 
 impl Builder {
@@ -105,7 +111,8 @@ impl Builder {
         Self { mode, ..self }
     }
 
-    /// The name in events and snapshots.
+    /// The name in events, snapshots and stores. A store or shared memory has one limiter of a
+    /// name.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -119,7 +126,8 @@ impl Builder {
         Self { name: name.into(), ..self }
     }
 
-    /// The store; a separate one by default.
+    /// The memory; a separate one by default. On another store, it is what this process counts in
+    /// while the store does not answer.
     ///
     /// ```
     /// use sluicegate::limit::FixedWindow;
@@ -154,7 +162,46 @@ impl Builder {
         Self { overflow, ..self }
     }
 
-    /// The clock; the system clock by default.
+    /// How processes that share a store count together; `Strict` by default. On memory it has no
+    /// effect.
+    ///
+    /// ```
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::{Consistency, Limiter, Memory};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .name("api")
+    ///     .limit(TokenBucket::per_second(1_000))
+    ///     .consistency(Consistency::Leased)
+    ///     .on(&Memory::new())?;
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn consistency(self, consistency: Consistency) -> Self {
+        Self { consistency, ..self }
+    }
+
+    /// What happens while the store does not answer; by default each process enforces its share of
+    /// the limits (`Local`). On memory it has no effect.
+    ///
+    /// Reservations, permits and waiting need the store: under `Local` they fail, as under `Error`.
+    ///
+    /// ```
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::{Limiter, Memory, OnStoreFailure};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .name("api")
+    ///     .limit(TokenBucket::per_second(1_000))
+    ///     .on_store_failure(OnStoreFailure::Allow)
+    ///     .on(&Memory::new())?;
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn on_store_failure(self, policy: OnStoreFailure) -> Self {
+        Self { on_store_failure: Some(policy), ..self }
+    }
+
+    /// The clock; the system clock by default. On another store it replaces the clock of the store
+    /// too, for tests.
     ///
     /// ```
     /// use std::time::Duration;
@@ -209,11 +256,69 @@ impl Builder {
     ///
     /// # Errors
     /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a number is out of
-    /// range, or a limit does not support the mode.
+    /// range, a limit does not support the mode, or the memory has a limiter of the same name.
     pub fn build(mut self) -> Result<Limiter, LimitError> {
-        let limits = std::mem::take(&mut self.limits).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let limits = self.take_limits()?;
         let rule = Rule::new(limits, self.mode)?;
+        if let Some(memory) = self.memory.as_ref().filter(|_| !self.name.is_empty()) {
+            let limiters = memory.store.limiters();
+            if limiters.iter().any(|limiter| limiter.name() == self.name) {
+                return Err(LimitError::NameTaken { name: self.name });
+            }
+        }
         Ok(self.build_with(Arc::new(rule)))
+    }
+
+    /// The limiter, with its counters in a store: [`Memory`], or Redis with the crate
+    /// `sluicegate-redis`.
+    ///
+    /// ```
+    /// use sluicegate::limit::FixedWindow;
+    /// use sluicegate::{Limiter, Memory};
+    ///
+    /// let store = Memory::new();
+    /// let logins = || Limiter::builder().name("logins").limit(FixedWindow::per_hour(5));
+    /// let limiter = logins().on(&store)?;
+    /// let error = logins().on(&store).unwrap_err();
+    /// assert!(error.to_string().contains("`logins`"), "{error}");
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::build`]; and when it has no name, unless the store is memory.
+    pub fn on<S: CounterStore>(self, store: &S) -> Result<Limiter<S::Backend>, LimitError> {
+        store.limiter(self)
+    }
+
+    /// The limiter on a backend, for implementations of [`CounterStore`]: `backend` gets the name
+    /// and the clock.
+    ///
+    /// # Errors
+    /// As [`Builder::on`], and those of `backend`.
+    pub fn build_on<B: Backend>(
+        mut self,
+        backend: impl FnOnce(&str, &TimeSource) -> Result<B, LimitError>,
+    ) -> Result<Limiter<B>, LimitError> {
+        if self.name.is_empty() {
+            return Err(LimitError::NameMissing);
+        }
+        let limits = self.take_limits()?;
+        check_count(limits.len())?;
+        let mut rule = RuleConfig::new(Limits::Native(limits.into()));
+        (rule.mode, rule.consistency) = (self.mode, self.consistency);
+        rule.overflow = self.overflow;
+        rule.on_store_failure = self.on_store_failure.unwrap_or(rule.on_store_failure);
+        let Self { name, memory, time, listener, .. } = self;
+        let engine = |rules| {
+            let engine = EngineBuilder::for_limiter(rules, memory, time).build()?;
+            let backend = backend(&name, engine.clock())?;
+            Ok(engine.with_backend(backend))
+        };
+        Limiter::on_backend(&name, rule, engine, listener.map(Arc::from))
+    }
+
+    fn take_limits(&mut self) -> Result<Vec<LimitConfig>, LimitError> {
+        std::mem::take(&mut self.limits).into_iter().collect()
     }
 
     /// The limiter of a rule, which replaces the limits and the mode.
@@ -235,7 +340,7 @@ impl Builder {
             retired: AtomicBool::new(false),
         });
         section::introduce(&inner, now);
-        Limiter { inner }
+        Limiter { inner, shared: None }
     }
 }
 

@@ -6,7 +6,9 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 
-use super::Limiter;
+use super::{KeyedOps, Limiter};
+use crate::engine::MemoryBackend;
+use crate::engine::backend::{ApplyError, Backend};
 
 /// A slot of a concurrency limit, released on drop: see
 /// [`KeyedOps::permit`](crate::KeyedOps::permit).
@@ -15,8 +17,8 @@ use super::Limiter;
 /// Work that may outlast the lease calls [`Permit::renew`] in between.
 #[derive(Debug)]
 #[must_use = "the slot is given back when this is dropped"]
-pub struct Permit {
-    held: Held,
+pub struct Permit<B: Backend + ?Sized = MemoryBackend> {
+    held: Held<B>,
     verdict: Verdict,
 }
 
@@ -25,23 +27,25 @@ pub struct Permit {
 /// Dropping it without [`Reservation::commit`] refunds it: the work was not done.
 #[derive(Debug)]
 #[must_use = "the reservation is given back when this is dropped"]
-pub struct Reservation {
-    held: Held,
+pub struct Reservation<B: Backend + ?Sized = MemoryBackend> {
+    held: Held<B>,
     verdict: Verdict,
 }
 
 /// The charge or slot held under an id, until it is released.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) limiter: Limiter,
+pub(super) struct Held<B: Backend + ?Sized = MemoryBackend> {
+    pub(super) limiter: Limiter<B>,
     pub(super) hash: u64,
+    /// For a backend only; memory needs no more than the hash.
+    key: Box<[u8]>,
     pub(super) holder: Holder,
     is_settled: bool,
 }
 
-impl Permit {
-    pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
-        Self { held: Held::new(limiter, hash, holder), verdict }
+impl<B: Backend + ?Sized> Permit<B> {
+    pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder, verdict: Verdict) -> Self {
+        Self { held: Held::new(ops, holder), verdict }
     }
 
     /// The verdict.
@@ -57,6 +61,19 @@ impl Permit {
         &self.verdict
     }
 
+    /// Starts the lease anew, on any backend: see [`Permit::renew`].
+    ///
+    /// # Errors
+    /// When the lease has ended, or the store does not answer.
+    pub async fn renew_async(&self) -> Result<(), ApplyError> {
+        match &self.held.limiter.shared {
+            None => self.held.renew_in_memory().map_err(ApplyError::Refused),
+            Some(shared) => shared.renew(&self.held.key, self.held.holder).await,
+        }
+    }
+}
+
+impl Permit {
     /// Starts the lease anew.
     ///
     /// ```
@@ -82,15 +99,21 @@ impl Permit {
     /// # Errors
     /// When the lease has ended: another holder may have the slot.
     pub fn renew(&self) -> Result<(), Refusal> {
-        let Held { limiter, hash, holder, .. } = &self.held;
-        let renewed = limiter.inner.shards.renew(*hash, *holder, limiter.now());
-        if renewed { Ok(()) } else { Err(Refusal::UnknownHolder) }
+        self.held.renew_in_memory()
     }
 }
 
-impl Reservation {
-    pub(super) fn new(limiter: Limiter, hash: u64, holder: Holder, verdict: Verdict) -> Self {
-        Self { held: Held::new(limiter, hash, holder), verdict }
+impl<B: Backend + ?Sized> Reservation<B> {
+    pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder, verdict: Verdict) -> Self {
+        Self { held: Held::new(ops, holder), verdict }
+    }
+
+    /// A reservation of nothing: the store did not answer, and the limiter allows every request
+    /// then.
+    pub(super) fn uncounted(ops: &KeyedOps<'_, B>, verdict: Verdict) -> Self {
+        let mut this = Self::new(ops, Holder(0), verdict);
+        this.held.is_settled = true;
+        this
     }
 
     /// The verdict.
@@ -106,6 +129,36 @@ impl Reservation {
         &self.verdict
     }
 
+    /// Settles with the actual cost, on any backend: see [`Reservation::commit`].
+    ///
+    /// ```
+    /// # use sluicegate::{Limiter, limit::TokenBucket};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(TokenBucket::per_minute(1_000))?;
+    /// let reservation = limiter.of("alice").cost(400).reserve_async().await?;
+    /// assert_eq!(reservation.commit_async(250).await?.remaining, Some(750));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the reservation expired more than a day ago and was removed, or the store does not
+    /// answer: then it expires there.
+    pub async fn commit_async(mut self, used: u64) -> Result<Verdict, ApplyError> {
+        if std::mem::replace(&mut self.held.is_settled, true) {
+            return Ok(self.verdict);
+        }
+        let Held { limiter, key, holder, .. } = &self.held;
+        let op = Op::Commit { cost: used, holder: *holder };
+        match &limiter.shared {
+            None => Ok(self.held.ask(op, limiter.now()).map_err(ApplyError::Refused)?.verdict),
+            Some(shared) => Ok(shared.apply(key, op).await?.verdict),
+        }
+    }
+}
+
+impl Reservation {
     /// Settles with the actual cost: the difference is refunded, or charged, into debt if
     /// necessary.
     ///
@@ -126,9 +179,17 @@ impl Reservation {
     }
 }
 
-impl Held {
-    pub(super) const fn new(limiter: Limiter, hash: u64, holder: Holder) -> Self {
-        Self { limiter, hash, holder, is_settled: false }
+impl<B: Backend + ?Sized> Held<B> {
+    pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder) -> Self {
+        let (limiter, hash) = (ops.limiter.clone(), ops.hash());
+        let key = limiter.shared.as_ref().map_or_else(Box::default, |_| ops.key.into());
+        Self { limiter, hash, key, holder, is_settled: false }
+    }
+
+    fn renew_in_memory(&self) -> Result<(), Refusal> {
+        let Self { limiter, hash, holder, .. } = self;
+        let renewed = limiter.inner.shards.renew(*hash, *holder, limiter.now());
+        if renewed { Ok(()) } else { Err(Refusal::UnknownHolder) }
     }
 
     pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
@@ -143,12 +204,18 @@ impl Held {
     }
 }
 
-impl Drop for Held {
-    /// Refunds the charge and releases the slot.
+impl<B: Backend + ?Sized> Drop for Held<B> {
+    /// Refunds the charge and releases the slot; at a store in the background.
     fn drop(&mut self) {
-        if !self.is_settled {
+        if self.is_settled {
+            return;
+        }
+        match &self.limiter.shared {
             // An expired id has nothing to release.
-            let _ = self.ask(Op::Cancel { holder: self.holder }, self.limiter.now());
+            None => {
+                let _ = self.ask(Op::Cancel { holder: self.holder }, self.limiter.now());
+            }
+            Some(shared) => shared.cancel_in_background(&self.key, self.holder),
         }
     }
 }

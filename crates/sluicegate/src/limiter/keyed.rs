@@ -12,6 +12,8 @@ use super::guard::{Permit, Reservation};
 use super::{Booking, Limiter, new_holder};
 use crate::answer::Denied;
 use crate::clock::span;
+use crate::engine::MemoryBackend;
+use crate::engine::backend::Backend;
 
 /// Operations on one key: options first, then the operation. See [`Limiter::of`].
 ///
@@ -34,10 +36,10 @@ use crate::clock::span;
 /// assert_eq!(limiter.of("grace").ask(Op::Drain)?.taken, Some(100));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 #[must_use = "does nothing until an operation is called"]
-pub struct KeyedOps<'a> {
-    pub(super) limiter: &'a Limiter,
+pub struct KeyedOps<'a, B: ?Sized = MemoryBackend> {
+    pub(super) limiter: &'a Limiter<B>,
     pub(super) key: &'a [u8],
     pub(super) cost: u64,
     pub(super) now: Option<Timestamp>,
@@ -46,8 +48,16 @@ pub struct KeyedOps<'a> {
     pub(super) jitter: Duration,
 }
 
-impl<'a> KeyedOps<'a> {
-    pub(super) fn new(limiter: &'a Limiter, key: &'a [u8]) -> Self {
+impl<B: ?Sized> Clone for KeyedOps<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: ?Sized> Copy for KeyedOps<'_, B> {}
+
+impl<'a, B: ?Sized> KeyedOps<'a, B> {
+    pub(super) fn new(limiter: &'a Limiter<B>, key: &'a [u8]) -> Self {
         let max_wait = Span::MAX;
         Self { limiter, key, cost: 1, now: None, holder: None, max_wait, jitter: Duration::ZERO }
     }
@@ -55,11 +65,6 @@ impl<'a> KeyedOps<'a> {
     /// Cost of the operation [default: 1].
     pub const fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
-    }
-
-    /// Time of the operation [default: the limiter's clock].
-    pub const fn at(self, now: Timestamp) -> Self {
-        Self { now: Some(now), ..self }
     }
 
     /// The id under which a slot, a booking or a reservation is held, which makes retries
@@ -75,8 +80,7 @@ impl<'a> KeyedOps<'a> {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn id(self, id: impl AsRef<[u8]>) -> Self {
-        let holder = Holder(self.limiter.inner.shards.hash(id.as_ref()));
-        Self { holder: Some(holder), ..self }
+        Self { holder: Some(self.limiter.holder_of(id.as_ref())), ..self }
     }
 
     /// Maximum wait [default: unlimited].
@@ -110,33 +114,24 @@ impl<'a> KeyedOps<'a> {
 }
 
 impl KeyedOps<'_> {
+    /// Time of the operation [default: the limiter's clock].
+    pub const fn at(self, now: Timestamp) -> Self {
+        Self { now: Some(now), ..self }
+    }
+
     /// Charges the cost if the limits admit it.
     ///
     /// On a concurrency limit without an [`KeyedOps::id`] the slot is held until its lease ends;
     /// [`KeyedOps::permit`] releases it earlier.
+    #[inline]
     pub fn hit(&self) -> Verdict {
-        let now = self.when();
-        match self.holder {
-            None => {
-                let mut verdict = crate::memory::UNCOUNTED;
-                self.limiter.inner.hit(self.hash(), self.key, self.cost, now, &mut verdict);
-                verdict
-            }
-            Some(_) => {
-                let op = Op::Hit { cost: self.cost, holder: self.holder };
-                self.ask_at(op, now).map_or_else(|_| self.peek(), |answer| answer.verdict)
-            }
-        }
+        self.hit_in_memory()
     }
 
     /// The verdict that a hit would get now; changes nothing.
     #[must_use]
     pub fn peek(&self) -> Verdict {
-        match self.ask(Op::Peek { cost: self.cost }) {
-            Ok(answer) => answer.verdict,
-            // No algorithm refuses a peek.
-            Err(_) => crate::memory::UNCOUNTED,
-        }
+        self.peek_in_memory()
     }
 
     /// Charges as much as possible, up to the cost; returns the charged amount.
@@ -213,11 +208,7 @@ impl KeyedOps<'_> {
     /// # Errors
     /// When the limits deny the request.
     pub fn permit(&self) -> Result<Permit, Denied> {
-        let holder = self.holder.unwrap_or_else(new_holder);
-        let now = self.when();
-        let answer = self.ask_at(Op::Hit { cost: self.cost, holder: Some(holder) }, now)?;
-        Denied::unless_allowed(answer.verdict)?;
-        Ok(Permit::new(self.limiter.clone(), self.hash(), holder, answer.verdict))
+        self.permit_in_memory()
     }
 
     /// Charges an estimate, which [`Reservation::commit`] settles within a minute.
@@ -251,11 +242,7 @@ impl KeyedOps<'_> {
     /// # Errors
     /// When the limits deny the request.
     pub fn reserve_for(&self, ttl: Duration) -> Result<Reservation, Denied> {
-        let holder = self.holder.unwrap_or_else(new_holder);
-        let op = Op::Reserve { cost: self.cost, ttl: span(ttl), holder };
-        let verdict = self.ask(op)?.verdict;
-        Denied::unless_allowed(verdict)?;
-        Ok(Reservation::new(self.limiter.clone(), self.hash(), holder, verdict))
+        self.reserve_in_memory(span(ttl))
     }
 
     /// Books a turn ahead: see [`Booking`].
@@ -279,6 +266,31 @@ impl KeyedOps<'_> {
         Denied::unless_allowed(verdict)?;
         Ok(Booking::new(self, holder, verdict, now))
     }
+}
+
+/// The operations on the counters in memory.
+impl<B: ?Sized> KeyedOps<'_, B> {
+    #[inline]
+    pub(super) fn hit_in_memory(&self) -> Verdict {
+        let now = self.when();
+        match self.holder {
+            None => {
+                let mut verdict = crate::memory::UNCOUNTED;
+                self.limiter.inner.hit(self.hash(), self.key, self.cost, now, &mut verdict);
+                verdict
+            }
+            Some(_) => {
+                let op = Op::Hit { cost: self.cost, holder: self.holder };
+                self.ask_at(op, now).map_or_else(|_| self.peek_in_memory(), |answer| answer.verdict)
+            }
+        }
+    }
+
+    pub(super) fn peek_in_memory(&self) -> Verdict {
+        // No algorithm refuses a peek.
+        let peeked = self.ask_at(Op::Peek { cost: self.cost }, self.when());
+        peeked.map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
+    }
 
     pub(super) fn when(&self) -> Timestamp {
         self.now.unwrap_or_else(|| self.limiter.now())
@@ -290,5 +302,23 @@ impl KeyedOps<'_> {
 
     pub(super) fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         self.limiter.inner.apply(self.hash(), Some(self.key), op, now)
+    }
+}
+
+impl<B: Backend + ?Sized> KeyedOps<'_, B> {
+    pub(super) fn permit_in_memory(&self) -> Result<Permit<B>, Denied> {
+        let holder = self.holder.unwrap_or_else(new_holder);
+        let op = Op::Hit { cost: self.cost, holder: Some(holder) };
+        let verdict = self.ask_at(op, self.when())?.verdict;
+        Denied::unless_allowed(verdict)?;
+        Ok(Permit::new(self, holder, verdict))
+    }
+
+    pub(super) fn reserve_in_memory(&self, ttl: Span) -> Result<Reservation<B>, Denied> {
+        let holder = self.holder.unwrap_or_else(new_holder);
+        let op = Op::Reserve { cost: self.cost, ttl, holder };
+        let verdict = self.ask_at(op, self.when())?.verdict;
+        Denied::unless_allowed(verdict)?;
+        Ok(Reservation::new(self, holder, verdict))
     }
 }

@@ -8,6 +8,7 @@ mod keyed;
 #[cfg(feature = "tokio")]
 mod queued;
 mod section;
+mod shared;
 mod together;
 mod wait;
 
@@ -21,6 +22,7 @@ pub use keyed::KeyedOps;
 use parking_lot::{Mutex, RwLock};
 #[cfg(feature = "tokio")]
 pub(crate) use queued::Queued;
+use shared::SharedCounters;
 use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::mode::Gate;
@@ -32,6 +34,7 @@ pub use wait::Booking;
 
 use crate::answer::Policy;
 use crate::clock::TimeSource;
+use crate::engine::MemoryBackend;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::{Event, Listener};
 use crate::memory::{Answered, Shards, UNCOUNTED, prefetch};
@@ -41,6 +44,10 @@ use crate::plan::Rule;
 ///
 /// A limiter has one limit or several, and stores the state of each identity: a user, an address, a
 /// tenant or any other key. Clones share their state.
+///
+/// The state is in the memory of this process, where every operation answers at once, or in a
+/// [`CounterStore`](crate::CounterStore) such as Redis, where the operations are async: `hit_async`
+/// for `hit`. The async operations exist on memory too, with the same results.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -56,9 +63,10 @@ use crate::plan::Rule;
 /// assert!(limiter.of("bob").cost(2).hit().is_allowed());
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
-#[derive(Debug, Clone)]
-pub struct Limiter {
+pub struct Limiter<B: ?Sized = MemoryBackend> {
     inner: Arc<Inner>,
+    /// The counters of a backend. `None` on memory, where `inner` has them.
+    shared: Option<Arc<SharedCounters<B>>>,
 }
 
 struct Inner {
@@ -139,37 +147,6 @@ impl Limiter {
         verdict
     }
 
-    /// Starts any other operation on `key`: see [`KeyedOps`].
-    pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> KeyedOps<'a> {
-        KeyedOps::new(self, key.as_ref())
-    }
-
-    /// The time of this limiter's clock.
-    #[inline]
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.inner.now()
-    }
-
-    /// Its name; empty if it has none.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.inner.name
-    }
-
-    /// The public description of its limits, in order: a verdict's `decided_by` is an index into
-    /// it.
-    #[must_use]
-    pub fn policies(&self) -> Arc<[Policy]> {
-        self.inner.rule.read().policies.clone()
-    }
-
-    /// The public description of the limit that decided.
-    #[must_use]
-    pub fn decided_by(&self, verdict: &Verdict) -> Option<Policy> {
-        self.policies().get(verdict.decided_by?).cloned()
-    }
-
     /// Releases unused memory.
     ///
     /// Calling it is optional: traffic releases memory incrementally.
@@ -196,6 +173,39 @@ impl Limiter {
     /// ```
     pub fn sweep(&self) {
         self.inner.shards.sweep(self.now());
+    }
+}
+
+impl<B: ?Sized> Limiter<B> {
+    /// Starts any other operation on `key`: see [`KeyedOps`].
+    pub fn of<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> KeyedOps<'a, B> {
+        KeyedOps::new(self, key.as_ref())
+    }
+
+    /// The time of this limiter's clock.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    /// Its name; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.as_ref().map_or(&self.inner.name, |shared| shared.name())
+    }
+
+    /// The public description of its limits, in order: a verdict's `decided_by` is an index into
+    /// it.
+    #[must_use]
+    pub fn policies(&self) -> Arc<[Policy]> {
+        self.inner.rule.read().policies.clone()
+    }
+
+    /// The public description of the limit that decided.
+    #[must_use]
+    pub fn decided_by(&self, verdict: &Verdict) -> Option<Policy> {
+        self.policies().get(verdict.decided_by?).cloned()
     }
 }
 
@@ -284,6 +294,19 @@ pub fn new_holder() -> Holder {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     Holder(KEY.get_or_init(RandomState::new).hash_one(next))
+}
+
+impl<B: ?Sized> Clone for Limiter<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), shared: self.shared.clone() }
+    }
+}
+
+impl<B: ?Sized> std::fmt::Debug for Limiter<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rule = self.inner.rule.read().clone();
+        f.debug_struct("Limiter").field("name", &self.name()).field("limits", &rule.limits).finish()
+    }
 }
 
 impl std::fmt::Debug for Inner {

@@ -23,6 +23,7 @@ use super::guard::Held;
 use super::{Inner, KeyedOps, Permit};
 use crate::answer::Denied;
 use crate::clock::span;
+use crate::engine::backend::Backend;
 
 /// A turn booked ahead: see [`KeyedOps::book`].
 ///
@@ -108,7 +109,10 @@ impl KeyedOps<'_> {
             }
         }
     }
+}
 
+#[cfg(feature = "tokio")]
+impl<B: Backend + ?Sized> KeyedOps<'_, B> {
     /// Books a turn and waits for it. Dropping the future releases the turn.
     ///
     /// ```
@@ -124,10 +128,18 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// At once, when its turn would not come within [`KeyedOps::within`].
-    #[cfg(feature = "tokio")]
+    /// At once, when its turn would not come within [`KeyedOps::within`]; or when the store does
+    /// not answer.
     pub async fn acquire(&self) -> Result<Verdict, Denied> {
-        Ok(self.book()?.wait().await)
+        match &self.limiter.shared {
+            None => {
+                let limiter = self.limiter.in_memory();
+                let Self { key, cost, now, holder, max_wait, jitter, .. } = *self;
+                let ops = KeyedOps { limiter: &limiter, key, cost, now, holder, max_wait, jitter };
+                Ok(ops.book()?.wait().await)
+            }
+            Some(shared) => Box::pin(shared.acquire(self)).await,
+        }
     }
 
     /// Waits for a slot. Dropping the future acquires nothing.
@@ -144,12 +156,14 @@ impl KeyedOps<'_> {
     /// ```
     ///
     /// # Errors
-    /// When none was free within [`KeyedOps::within`].
-    #[cfg(feature = "tokio")]
-    pub async fn permit_async(&self) -> Result<Permit, Denied> {
+    /// When none was free within [`KeyedOps::within`], or the store does not answer.
+    pub async fn permit_async(&self) -> Result<Permit<B>, Denied> {
         use std::future::{Future, poll_fn};
         use std::task::Poll;
 
+        if let Some(shared) = &self.limiter.shared {
+            return Box::pin(shared.permit(self)).await;
+        }
         let mut waiting = SlotWait::new(self);
         let mut timer = None;
         poll_fn(|cx| {
@@ -179,7 +193,7 @@ impl Booking {
             Outcome::Allow { wait } => wait,
             Outcome::Deny { .. } | Outcome::Never { .. } => Span::ZERO,
         };
-        let held = Held::new(ops.limiter.clone(), ops.hash(), holder);
+        let held = Held::new(ops, holder);
         let turn = now.after(wait);
         Self { held, verdict, turn, jitter: ops.jitter }
     }
@@ -351,7 +365,7 @@ struct SlotWait<'a> {
 }
 
 impl<'a> SlotWait<'a> {
-    fn new(ops: &KeyedOps<'a>) -> Self {
+    fn new<B: ?Sized>(ops: &KeyedOps<'a, B>) -> Self {
         let inner = &*ops.limiter.inner;
         Self {
             inner,
@@ -364,11 +378,11 @@ impl<'a> SlotWait<'a> {
     }
 
     /// The permit, or a denial if there is none in time; the error is the time of the next check.
-    fn try_acquire(
+    fn try_acquire<B: Backend + ?Sized>(
         &mut self,
-        ops: &KeyedOps<'_>,
+        ops: &KeyedOps<'_, B>,
         waker: &Waker,
-    ) -> Result<Result<Permit, Denied>, Timestamp> {
+    ) -> Result<Result<Permit<B>, Denied>, Timestamp> {
         let ops = KeyedOps { holder: Some(self.holder), now: None, ..*ops };
         // Enqueued before the check, so that a release in between wakes this waiter; at its old
         // position, so that a woken waiter that came too late stays first.
@@ -376,7 +390,7 @@ impl<'a> SlotWait<'a> {
         if std::mem::replace(&mut self.queued, true) && !waited {
             self.wakeups = self.wakeups.saturating_add(1);
         }
-        let denied = match ops.permit() {
+        let denied = match ops.permit_in_memory() {
             Ok(permit) => {
                 self.leave(ops.cost);
                 return Ok(Ok(permit));

@@ -17,8 +17,10 @@ use ::http::request::Parts;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::guards::{GroupReservation, Guard, Guards};
-use super::layer::{Config, MISSING_KEY, Missing, WAIT_MAX};
+use super::denial::Rejection;
+use super::guards::{GroupReservation, Guard, Guards, HeldSlot};
+use super::layer::{Config, LayerLimiter, MISSING_KEY, Missing, WAIT_MAX};
+use super::shared;
 use super::verdict::{self, GroupVerdict, OwnedVerdict};
 use crate::clock::span;
 use crate::{Denied, KeyedOps, Limiter, Permit, Policy, Together};
@@ -26,28 +28,28 @@ use crate::{Denied, KeyedOps, Limiter, Permit, Policy, Together};
 /// The outcome for a request.
 pub(super) enum AdmissionOutcome {
     Admitted(Admitted),
-    Denied(OwnedVerdict),
+    Denied(Rejection),
     /// It waits before the decision, or for its turn.
     Pending(PendingAdmission),
 }
 
 /// Dropping it releases its bookings.
 pub(super) type PendingAdmission =
-    Pin<Box<dyn Future<Output = Result<Admitted, OwnedVerdict>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<Admitted, Rejection>> + Send>>;
 
 /// An admitted request.
 pub(super) struct Admitted {
     /// `None` if no limiter applies.
     pub(super) verdict: Option<OwnedVerdict>,
     /// Held until the response has ended.
-    pub(super) slots: Vec<Permit>,
+    pub(super) slots: Vec<HeldSlot>,
 }
 
 /// Keys and cost of a request.
 pub(super) struct RequestKeys {
     /// Indexes of the limiters that apply, and their keys.
-    keys: Vec<(usize, Vec<u8>)>,
-    cost: u64,
+    pub(super) keys: Vec<(usize, Vec<u8>)>,
+    pub(super) cost: u64,
 }
 
 /// A request without a key, under [`Missing::Reject`].
@@ -56,13 +58,16 @@ pub(super) struct MissingKey;
 
 /// Decides at once, or returns the future to wait for.
 pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> AdmissionOutcome {
+    if config.limiters.iter().any(|keyed| matches!(keyed.limiter, LayerLimiter::Shared(_))) {
+        return AdmissionOutcome::Pending(Box::pin(shared::admit(config.clone(), keys)));
+    }
     let Some(admitting) = Admitting::new(config, &keys) else {
         return AdmissionOutcome::Admitted(Admitted { verdict: None, slots: Vec::new() });
     };
     if admitting.is_plain() {
         let verdict = admitting.hit();
         if !verdict.is_allowed() {
-            return AdmissionOutcome::Denied(verdict);
+            return AdmissionOutcome::Denied(verdict.into());
         }
         return AdmissionOutcome::Admitted(Admitted { verdict: Some(verdict), slots: Vec::new() });
     }
@@ -71,7 +76,7 @@ pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> AdmissionOutcome
     }
     let max_wait = admitting.max_wait;
     match admitting.decide(Vec::new(), max_wait) {
-        Err(verdict) => AdmissionOutcome::Denied(verdict),
+        Err(verdict) => AdmissionOutcome::Denied(verdict.into()),
         Ok((verdict, guards)) if guards.has_to_wait() => {
             AdmissionOutcome::Pending(Box::pin(wait(verdict, guards)))
         }
@@ -81,32 +86,39 @@ pub(super) fn admit(config: &Arc<Config>, keys: RequestKeys) -> AdmissionOutcome
     }
 }
 
-async fn wait(verdict: OwnedVerdict, guards: Guards) -> Result<Admitted, OwnedVerdict> {
+async fn wait(verdict: OwnedVerdict, guards: Guards) -> Result<Admitted, Rejection> {
     Ok(Admitted { verdict: Some(verdict), slots: guards.wait().await })
 }
 
-/// Waits for slots first, so that nothing is booked before there is a slot.
-async fn admit_after_slots(
-    config: Arc<Config>,
-    keys: RequestKeys,
-) -> Result<Admitted, OwnedVerdict> {
-    let Some(admitting) = Admitting::new(&config, &keys) else {
-        return Ok(Admitted { verdict: None, slots: Vec::new() });
-    };
+async fn admit_after_slots(config: Arc<Config>, keys: RequestKeys) -> Result<Admitted, Rejection> {
+    match decide_after_slots(&config, &keys).await? {
+        Some((verdict, guards)) => wait(verdict, guards).await,
+        None => Ok(Admitted { verdict: None, slots: Vec::new() }),
+    }
+}
+
+/// Waits for slots first, so that nothing is booked before there is a slot. `None` if no limiter in
+/// memory applies.
+pub(super) async fn decide_after_slots(
+    config: &Config,
+    keys: &RequestKeys,
+) -> Result<Option<(OwnedVerdict, Guards)>, OwnedVerdict> {
+    let Some(admitting) = Admitting::new(config, keys) else { return Ok(None) };
     let deadline = admitting.now().after(span(admitting.max_wait));
     let left = || deadline.since(admitting.now()).to_duration();
     let mut slots = Vec::new();
-    for part in admitting.parts.iter().filter(|part| part.kind == LimiterKind::Slots) {
-        let slot = part.permit_async(admitting.cost, left()).await;
-        let denied = slot.is_err();
-        slots.push(slot);
-        if denied {
-            break;
+    if admitting.waits_for_slots() {
+        for part in admitting.parts.iter().filter(|part| part.kind == LimiterKind::Slots) {
+            let slot = part.permit_async(admitting.cost, left()).await;
+            let denied = slot.is_err();
+            slots.push(slot);
+            if denied {
+                break;
+            }
         }
     }
     let max_wait = left();
-    let (verdict, guards) = admitting.decide(slots, max_wait)?;
-    wait(verdict, guards).await
+    admitting.decide(slots, max_wait).map(Some)
 }
 
 /// A request and the limiters that apply to it.
@@ -130,7 +142,7 @@ pub(super) struct LimiterCheck<'a> {
 
 /// How a limiter treats a request; limiters decide in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum LimiterKind {
+pub(super) enum LimiterKind {
     Police,
     Slots,
     Turns,
@@ -155,11 +167,13 @@ impl RequestKeys {
 }
 
 impl<'a> Admitting<'a> {
-    /// `None` if no limiter applies.
+    /// `None` if no limiter in memory applies.
     fn new(config: &'a Config, keys: &'a RequestKeys) -> Option<Self> {
         let waits_for_all = config.max_wait.is_some();
         let part = |(index, key): &'a (usize, Vec<u8>)| {
-            let limiter = &config.limiters.get(*index)?.limiter;
+            let LayerLimiter::Memory(limiter) = &config.limiters.get(*index)?.limiter else {
+                return None;
+            };
             // Read for every request: limits may have been changed.
             let policies = limiter.policies();
             let kind = LimiterKind::of(&policies, waits_for_all);
@@ -299,7 +313,7 @@ fn in_time(verdict: &Verdict, max_wait: Duration) -> Result<(), Denied> {
 }
 
 impl LimiterKind {
-    fn of(policies: &[Policy], waits_for_all: bool) -> Self {
+    pub(super) fn of(policies: &[Policy], waits_for_all: bool) -> Self {
         if policies.iter().any(|policy| policy.algorithm == "concurrency") {
             Self::Slots
         } else if waits_for_all || policies.iter().any(makes_wait) {

@@ -7,6 +7,7 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::admission::{LimiterCheck, together};
 use super::layer::WAIT_MAX;
+use crate::backend::Backend;
 use crate::limiter::new_holder;
 use crate::{Booking, Denied, Limiter, Permit, Together};
 
@@ -16,6 +17,14 @@ pub(super) enum Guard {
     /// With the turn of a limit beside the slots, if it is in the future.
     Slot(Permit, Option<(Limiter, Timestamp)>),
     Turn(Booking),
+}
+
+/// A slot that is held until the response has ended.
+#[derive(Debug)]
+#[expect(dead_code, reason = "dropped, it releases the slot")]
+pub(super) enum HeldSlot {
+    Memory(Permit),
+    Shared(Permit<dyn Backend>),
 }
 
 /// All guards of a request.
@@ -65,15 +74,15 @@ impl Guards {
     }
 
     /// Commits the reservations and returns the slots, which stay held.
-    pub(super) fn start(self) -> Vec<Permit> {
+    pub(super) fn start(self) -> Vec<HeldSlot> {
         // A turn that has come cannot be released: dropping it ends it.
         drop(self.turns);
         self.reserved.into_iter().for_each(GroupReservation::commit);
-        self.slots
+        self.slots.into_iter().map(HeldSlot::Memory).collect()
     }
 
     /// Waits for the last turn, then starts.
-    pub(super) async fn wait(mut self) -> Vec<Permit> {
+    pub(super) async fn wait(mut self) -> Vec<HeldSlot> {
         for turn in self.turns.drain(..) {
             turn.wait().await;
         }

@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use ::http::Response;
 use ::http::request::Parts;
-use ::http::{HeaderName, HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use tower_layer::Layer;
 
 use super::RateLimit;
+use super::denial::Denial;
 use super::key::Identify;
 use crate::Limiter;
+use crate::backend::Backend;
 use crate::http::Style;
 
 /// The longest wait of a request for its turn, unless [`RateLimitLayer::within`] sets another: most
@@ -62,7 +63,12 @@ pub(super) struct Config {
     pub(super) style: Style,
     /// `None`: the algorithm of each limit decides whether requests wait.
     pub(super) max_wait: Option<Duration>,
+    pub(super) on_denied: Option<DenialFn>,
 }
+
+/// Makes the response to a denied request from the default one.
+pub(super) type DenialFn =
+    Arc<dyn Fn(&Denial<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// A function of the request head.
 type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
@@ -70,12 +76,30 @@ type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// A limiter and its key.
 #[derive(Clone)]
 pub(super) struct KeyedLimiter {
-    pub(super) limiter: Limiter,
+    pub(super) limiter: LayerLimiter,
     pub(super) key: Arc<dyn Identify>,
 }
 
+/// A limiter of a layer, which answers at once or has to be awaited.
+#[derive(Debug, Clone)]
+pub(super) enum LayerLimiter {
+    Memory(Limiter),
+    Shared(Limiter<dyn Backend>),
+}
+
+impl KeyedLimiter {
+    fn new(limiter: Limiter<dyn Backend>, key: impl Identify + 'static) -> Self {
+        let limiter = match limiter.is_shared() {
+            true => LayerLimiter::Shared(limiter),
+            false => LayerLimiter::Memory(limiter.in_memory()),
+        };
+        Self { limiter, key: Arc::new(key) }
+    }
+}
+
 impl RateLimitLayer {
-    /// Limits every request with `limiter`, under the key from [`key`](super::key).
+    /// Limits every request with `limiter`, under the key from [`key`](super::key). The counters
+    /// may be in memory or in a store such as Redis.
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -96,8 +120,8 @@ impl RateLimitLayer {
     /// let quiet = layer.without_headers();
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
-    pub fn new(limiter: Limiter, key: impl Identify + 'static) -> Self {
-        let limiters = vec![KeyedLimiter { limiter, key: Arc::new(key) }];
+    pub fn new(limiter: impl Into<Limiter<dyn Backend>>, key: impl Identify + 'static) -> Self {
+        let limiters = vec![KeyedLimiter::new(limiter.into(), key)];
         let config = Config {
             limiters,
             cost: None,
@@ -105,13 +129,51 @@ impl RateLimitLayer {
             missing: Missing::default(),
             style: Style::default(),
             max_wait: None,
+            on_denied: None,
         };
         Self { config: Arc::new(config) }
     }
 
     /// Adds a limiter: all are charged, or none.
-    pub fn and(self, limiter: Limiter, key: impl Identify + 'static) -> Self {
-        self.with(|config| config.limiters.push(KeyedLimiter { limiter, key: Arc::new(key) }))
+    ///
+    /// Limiters in a store are charged one after the other. If a later one denies, the charges of
+    /// the others are refunded.
+    pub fn and(
+        self,
+        limiter: impl Into<Limiter<dyn Backend>>,
+        key: impl Identify + 'static,
+    ) -> Self {
+        self.with(|config| config.limiters.push(KeyedLimiter::new(limiter.into(), key)))
+    }
+
+    /// Makes the response to a request that the layer does not pass on, from the default one.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{HeaderValue, Response};
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::tower::key::header;
+    /// use sluicegate::tower::{Denial, DenialReason, RateLimitLayer};
+    ///
+    /// let limiter = Limiter::new(TokenBucket::per_second(10))?;
+    /// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_denied(
+    ///     |denial: &Denial<'_>, response: Response<Bytes>| match denial.reason {
+    ///         // The status and the headers stay.
+    ///         DenialReason::Limit { .. } => {
+    ///             let path = denial.request.uri.path();
+    ///             response.map(|_| Bytes::from(format!("{path}: slow down, please\n")))
+    ///         }
+    ///         _ => response,
+    ///     },
+    /// );
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub fn on_denied(
+        self,
+        respond: impl Fn(&Denial<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|config| config.on_denied = Some(Arc::new(respond)))
     }
 
     /// The cost of a request; 1 by default. It applies to all limiters of the layer, and a request
@@ -216,33 +278,4 @@ pub enum Missing {
     Pass,
     /// The response is 400, or `INVALID_ARGUMENT` in gRPC, and no limit is charged.
     Reject,
-}
-
-const MESSAGE: &str = "Request does not say who sends it. Add what identifies you and try again.";
-const BODY: &str = concat!(
-    r#"{"error":{"code":"identity_missing","message":""#,
-    "Request does not say who sends it. Add what identifies you and try again.",
-    r#"","context":{}}}"#,
-);
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// `INVALID_ARGUMENT`.
-const INVALID_ARGUMENT: HeaderValue = HeaderValue::from_static("3");
-
-/// The response of [`Missing::Reject`].
-pub(super) fn rejection(grpc: bool) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    if grpc {
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(GRPC_STATUS, INVALID_ARGUMENT);
-        headers.insert(GRPC_MESSAGE, HeaderValue::from_static(MESSAGE));
-        return response;
-    }
-    *response.status_mut() = StatusCode::BAD_REQUEST;
-    *response.body_mut() = Bytes::from_static(BODY.as_bytes());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -28,6 +28,13 @@
 //!
 //! **Several limiters** ([`RateLimitLayer::and`]) are one decision: all are charged, or none.
 //!
+//! **Counters in Redis.** A limiter of [any store](crate::CounterStore) works here. While the store
+//! does not answer, the limiter's [`OnStoreFailure`](crate::OnStoreFailure) decides: under `Error`
+//! the response is 503, or `UNAVAILABLE` in gRPC.
+//!
+//! **Responses of its own.** [`RateLimitLayer::on_denied`] changes or replaces the response to a
+//! request that is not passed on.
+//!
 //! **Waiting.** Traffic-shaping limits (`leaky_bucket`, `smooth_bursty`, `warm_up`) make requests
 //! wait: the request proceeds at its turn, and is denied at once if the wait would exceed
 //! [`WAIT_MAX`]. All others deny at once. With [`RateLimitLayer::within`] every limit makes
@@ -47,11 +54,14 @@
 //! both.
 
 mod admission;
+mod denial;
 mod guards;
 pub mod key;
 mod layer;
 mod service;
+mod shared;
 mod verdict;
 
+pub use denial::{Denial, DenialReason};
 pub use layer::{MISSING_KEY, Missing, RateLimitLayer, WAIT_MAX};
 pub use service::{RateLimit, ResponseBody, ResponseFuture};

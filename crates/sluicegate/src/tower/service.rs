@@ -12,9 +12,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::admission::{AdmissionOutcome, Admitted, PendingAdmission, RequestKeys, admit};
-use super::layer::{Config, rejection};
-use crate::Permit;
-use crate::http::{Style, is_grpc};
+use super::denial::Rejection;
+use super::guards::HeldSlot;
+use super::layer::Config;
+use crate::http::Style;
 
 /// A limited service: see [`RateLimitLayer`](super::RateLimitLayer).
 ///
@@ -69,24 +70,24 @@ where
         if self.config.skips(&head) {
             return ResponseFuture::skipped(self.inner.call(Request::from_parts(head, body)));
         }
-        let grpc = is_grpc(&head.headers);
         let Ok(keys) = RequestKeys::new(&self.config, &head) else {
-            return ResponseFuture::answered(rejection(grpc));
+            let response = Rejection::MissingKey.respond(&self.config, &head);
+            return ResponseFuture::answered(response);
         };
-        let request = Request::from_parts(head, body);
-        let style = self.config.style;
         match admit(&self.config, keys) {
             AdmissionOutcome::Admitted(admitted) => {
-                ResponseFuture::going(self.inner.call(request), admitted, style)
+                let response = self.inner.call(Request::from_parts(head, body));
+                ResponseFuture::going(response, admitted, self.config.style)
             }
             // The inner service is not called and stays ready for the next request.
-            AdmissionOutcome::Denied(verdict) => {
-                ResponseFuture::answered(verdict.denial(&style, grpc))
+            AdmissionOutcome::Denied(rejection) => {
+                ResponseFuture::answered(rejection.respond(&self.config, &head))
             }
             // A clone waits and is polled for readiness when its turn has come. Keeping the ready
             // service itself would withhold its capacity for up to half a minute.
             AdmissionOutcome::Pending(turn) => {
-                ResponseFuture::waiting(turn, request, self.inner.clone(), style, grpc)
+                let request = Request::from_parts(head, body);
+                ResponseFuture::waiting(turn, request, self.inner.clone(), self.config.clone())
             }
         }
     }
@@ -117,7 +118,6 @@ pin_project! {
         #[pin]
         state: State<S, B>,
         style: Style,
-        grpc: bool,
     }
 }
 
@@ -128,7 +128,11 @@ pin_project! {
         S: Service<Request<B>>,
     {
         /// Until its turn.
-        Waiting { turn: PendingAdmission, call: Option<PendingCall<S, B>> },
+        Waiting {
+            turn: PendingAdmission,
+            call: Option<PendingCall<S, B>>,
+            config: Arc<Config>,
+        },
         /// Until the service is ready.
         Starting { admitted: Option<Admitted>, call: Option<PendingCall<S, B>> },
         Going { #[pin] response: S::Future, admitted: Admitted },
@@ -151,23 +155,22 @@ where
     }
 
     pub(super) fn going(response: S::Future, admitted: Admitted, style: Style) -> Self {
-        Self { state: State::Going { response, admitted }, style, grpc: false }
+        Self { state: State::Going { response, admitted }, style }
     }
 
     pub(super) fn answered(response: Response<Bytes>) -> Self {
         let state = State::Answered { response: Some(response) };
-        Self { state, style: Style::default(), grpc: false }
+        Self { state, style: Style::default() }
     }
 
     pub(super) fn waiting(
         turn: PendingAdmission,
         request: Request<B>,
         service: S,
-        style: Style,
-        grpc: bool,
+        config: Arc<Config>,
     ) -> Self {
-        let call = Some(PendingCall { service, request });
-        Self { state: State::Waiting { turn, call }, style, grpc }
+        let (style, call) = (config.style, Some(PendingCall { service, request }));
+        Self { state: State::Waiting { turn, call, config }, style }
     }
 }
 
@@ -181,13 +184,16 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                StateProjected::Waiting { turn, call } => match ready!(turn.as_mut().poll(cx)) {
-                    Ok(admitted) => State::Starting { admitted: Some(admitted), call: call.take() },
-                    Err(verdict) => {
-                        let response = Some(verdict.denial(this.style, *this.grpc));
-                        State::Answered { response }
+                StateProjected::Waiting { turn, call, config } => {
+                    match (ready!(turn.as_mut().poll(cx)), call.take()) {
+                        (Ok(admitted), call) => State::Starting { admitted: Some(admitted), call },
+                        (Err(_), None) => return Poll::Pending,
+                        (Err(rejection), Some(call)) => {
+                            let (head, _) = call.request.into_parts();
+                            State::Answered { response: Some(rejection.respond(config, &head)) }
+                        }
                     }
-                },
+                }
                 StateProjected::Starting { admitted, call } => {
                     if let Some(call) = call {
                         ready!(call.service.poll_ready(cx))?;
@@ -257,14 +263,14 @@ pin_project! {
     #[project = KindProjected]
     #[derive(Debug)]
     enum Kind<B> {
-        Upstream { #[pin] body: B, slots: Vec<Permit> },
+        Upstream { #[pin] body: B, slots: Vec<HeldSlot> },
         Ours { bytes: Bytes },
     }
 }
 
 impl<B> ResponseBody<B> {
     /// The inner service's body, holding these slots.
-    pub(super) const fn upstream(body: B, slots: Vec<Permit>) -> Self {
+    pub(super) const fn upstream(body: B, slots: Vec<HeldSlot>) -> Self {
         Self { kind: Kind::Upstream { body, slots } }
     }
 

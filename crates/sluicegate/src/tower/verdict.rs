@@ -62,7 +62,7 @@ pub(super) fn denial(denied: Denied, index: usize) -> Verdict {
         Denied::NotNow(verdict) => {
             Verdict { decided_by: verdict.decided_by.map(|by| by + index), ..verdict }
         }
-        Denied::Refused(_) => {
+        Denied::Refused(_) | Denied::Store(_) => {
             Verdict { outcome: Outcome::Deny { retry_after: REFUSED_RETRY_AFTER }, ..judge(&[]) }
         }
     }
