@@ -8,7 +8,8 @@
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_accepts_writes`]
-//! - debug: [`request_denied`] and [`request_unmatched`], without descriptor values
+//! - debug: [`request_denied`], [`throttle_denied`] and [`request_unmatched`], without descriptor
+//!   values
 //! - trace: [`descriptor_denied`], with them
 //!
 //! Failed authentication aside, a single client causes neither errors nor warnings.
@@ -203,6 +204,12 @@ pub fn auth_failed(endpoint: &str, peer: Option<IpAddr>, is_last: bool) {
 #[inline]
 pub fn request_denied(domain: &str, rule: Option<&str>) {
     debug!(domain, rule, "request denied");
+}
+
+/// `CL.THROTTLE` was denied. It has no rule, and its key is not logged.
+#[inline]
+pub fn throttle_denied() {
+    debug!(command = "CL.THROTTLE", "request denied");
 }
 
 /// A descriptor was denied.

@@ -18,7 +18,7 @@ use super::frame::{Args, CommandReader, OwnedArgs};
 use super::reply::{Reply, ReplyWriter, RespError};
 use super::session::{self, Session};
 use super::throttle::{self, Batch, StoreBatch, TermsCache};
-use crate::telemetry::{Endpoint, Event};
+use crate::telemetry::Endpoint;
 
 /// Executes the commands of one client.
 #[derive(Debug)]
@@ -220,8 +220,8 @@ impl Dispatcher {
         let is_enforced = !app.options().shadow_mode;
         let each = |index: usize, verdict: Result<Verdict, NoRoom>| match verdict {
             Ok(verdict) => {
-                if !is_enforced && !verdict.is_allowed() {
-                    app.telemetry().record(Event::GlobalShadow);
+                if !verdict.is_allowed() {
+                    throttle::report_denial(app);
                 }
                 if let Some(terms) = batch.terms(index, &self.terms_cache) {
                     let numbers = throttle::numbers(terms, &verdict, is_enforced);

@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 use super::RespServer;
 use super::frame::Args;
 use super::reply::{Reply, ReplyExtra, RespError, parse_int, shown};
+use crate::app::App;
+use crate::logs::events;
 use crate::telemetry::{Endpoint, Event};
 
 /// Hits on buckets, decided together; the keys borrow from the commands.
@@ -102,6 +104,14 @@ pub(super) fn numbers(terms: &ThrottleParams, verdict: &Verdict, is_enforced: bo
     let limit = i64::try_from(terms.limit()).unwrap_or(i64::MAX);
     let remaining = verdict.remaining.unwrap_or(limit).max(0);
     [denied.into(), limit, remaining, retry_after, seconds(verdict.reset_after)]
+}
+
+/// Reports a denial to the log, or counts it if the service is in shadow mode.
+pub(super) fn report_denial(app: &App) {
+    match app.options().shadow_mode {
+        true => app.telemetry().record(Event::GlobalShadow),
+        false => events::throttle_denied(),
+    }
 }
 
 /// The memory store is full; OOM is an error code of Redis.
@@ -207,8 +217,8 @@ impl StoreBatch {
         let mut verdicts = verdicts.into_iter();
         let mut decide = |hit: ThrottleHit| {
             let verdict = verdicts.next().ok_or_else(RespError::draining)?.map_err(no_room)?;
-            if !is_enforced && !verdict.is_allowed() {
-                app.telemetry().record(Event::GlobalShadow);
+            if !verdict.is_allowed() {
+                report_denial(app);
             }
             let numbers = numbers(&hit.params, &verdict, is_enforced);
             Ok(Reply { numbers, extra: ReplyExtra::None, is_refundable: false })
