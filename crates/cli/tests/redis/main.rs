@@ -22,6 +22,7 @@ mod crashes;
 mod doors;
 mod exact;
 mod faults;
+mod first_request;
 mod holding;
 mod levels_away;
 mod levels_eventual;

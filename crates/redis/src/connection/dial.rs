@@ -174,8 +174,8 @@ async fn handshake(connection: &MultiplexedConnection) -> Result<ServerInfo, Box
     })
 }
 
-/// Loads the scripts of the request path, so that no request waits for their compilation. Errors
-/// are ignored: the requests get the same ones.
+/// Loads all scripts, so that no request waits for their compilation. Errors are ignored: the
+/// requests get the same ones.
 async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), Box<str>> {
     let mut pipeline = redis::pipe();
     for call in crate::script::loading_calls() {

@@ -16,8 +16,9 @@ const SECOND_US: u64 = 1_000_000;
 const PIPELINE_MAX: usize = 256;
 
 /// Refunds down to zero. A missing counter stays missing.
-static REFUND: Script = Script::new(
-    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end\n\
+pub(crate) static REFUND: Script = Script::new(
+    "if #KEYS == 0 then return end\n\
+     if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end\n\
      local left = redis.call('DECRBY', KEYS[1], ARGV[1])\n\
      if left >= 0 then return left end\n\
      redis.call('SET', KEYS[1], '0', 'KEEPTTL')\n\

@@ -19,6 +19,7 @@ mod over_limit;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use count::REFUND;
 use sluicegate::backend::UNCOUNTED;
 use sluicegate_core::account::{Account, Moment};
 use sluicegate_core::algorithm::tally::{Tally, TallyState};

@@ -26,7 +26,9 @@ pub(crate) use rule::{RuleRegistry, RuleScripts, ScriptRule};
 pub(crate) use sluicegate::backend::Combine;
 pub(crate) use sync::{KEYS_MAX, SeriesCounts, SyncOp, SyncReply, SyncRequest, WindowCounts};
 
-use super::call::{Call, Script};
+use crate::call::{Call, Script};
+use crate::envoy::REFUND;
+use crate::store::HEARTBEAT;
 
 /// Decides requests. Each file depends on those before it.
 static DECIDE: Script = Script::new(concat!(
@@ -51,10 +53,11 @@ static LEASE: Script = Script::new(concat!(
     include_str!("lua/lease.lua"),
 ));
 
-/// Calls that load the scripts of the request path and do nothing else.
-pub(crate) fn loading_calls() -> [Call; 4] {
+/// Calls that load all scripts and do nothing else: a script does nothing without keys.
+pub(crate) fn loading_calls() -> impl Iterator<Item = Call> {
     let bare = |script| Call { script, keys: Vec::new(), args: Vec::new() };
-    [encode(&[], None), encode_lease(&[], None), bare(&READ), bare(&SWAP)]
+    let others = [&READ, &SWAP, &sync::SYNC, &rule::PUBLISH, &rule::FIND, &HEARTBEAT, &REFUND];
+    [encode(&[], None), encode_lease(&[], None)].into_iter().chain(others.map(bare))
 }
 
 /// Reads whole records.

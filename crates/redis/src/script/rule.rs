@@ -67,8 +67,14 @@ const REQUEST_RULE_REUSE: Span = Span::from_secs(60);
 /// Lifetime of a published rule: longer than that of any record.
 const PUBLISHED_TTL_MS: u64 = 2 * 365 * 86_400_000;
 
-static PUBLISH: Script = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n");
-static FIND: Script = Script::new("return redis.call('GET', KEYS[1])\n");
+pub(super) static PUBLISH: Script = Script::new(
+    "if #KEYS == 0 then return end\n\
+     return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])\n",
+);
+pub(super) static FIND: Script = Script::new(
+    "if #KEYS == 0 then return end\n\
+     return redis.call('GET', KEYS[1])\n",
+);
 
 impl ScriptRule {
     /// The rule at a time; calendar limits change.

@@ -36,7 +36,7 @@ use crate::store::Store;
 /// Keys of one call. With more, a call blocks the store for longer and is not cheaper.
 pub(crate) const KEYS_MAX: usize = 32;
 
-static SYNC: Script = Script::new(include_str!("lua/sync.lua"));
+pub(super) static SYNC: Script = Script::new(include_str!("lua/sync.lua"));
 
 /// Push or pull of one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::call::{Call, Script};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Nodes expire after five seconds without a heartbeat, by the store's clock.
-static HEARTBEAT: Script = Script::new(include_str!("lua/heartbeat.lua"));
+pub(crate) static HEARTBEAT: Script = Script::new(include_str!("lua/heartbeat.lua"));
 
 /// Sends heartbeats until the store is dropped.
 pub(super) async fn send_heartbeats(store: Weak<StoreInner>) {

@@ -50,6 +50,7 @@ use store_clock::StoreClock;
 
 pub(crate) use demand::RuleWeight;
 pub(crate) use hit::{HitError, LateOutcome};
+pub(crate) use membership::HEARTBEAT;
 pub use stats::StoreStats;
 pub(crate) use weight::Weight;
 

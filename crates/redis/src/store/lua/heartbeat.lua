@@ -11,6 +11,7 @@
 --
 -- A report counts in the next round: a round is complete before any node reads it, and all nodes
 -- read the same. A sum is a negative score, so that the busiest rules come first.
+if #KEYS == 0 then return end
 local now = tonumber(ARGV[1])
 if not now then
   local t = redis.call('TIME')
