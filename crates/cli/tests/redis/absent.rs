@@ -1,5 +1,8 @@
 //! A store that is not there when services start, and what is said of it.
 
+use std::time::Duration;
+
+use sluicegate_testkit::proxy::Slow;
 use sluicegate_testkit::redis::{Options, Single};
 
 use crate::client::{Answer, Client};
@@ -24,7 +27,12 @@ fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
     let server = Single::start();
     server.kill();
     let mut fleet = Fleet::unready(1, server.url(), RULES, &[TIMEOUT]);
-    fleet.services[0].has_said("the store cannot be reached");
+    let line = fleet.services[0].has_said("the store cannot be reached");
+    let address = format!("127.0.0.1:{}", server.port());
+    assert!(line.contains(&format!("address={address} ")), "{line}");
+    assert!(line.contains("Connection refused"), "{line}");
+    let breaker = format!("sluicegate_redis_breaker{{server=\"{address}\"}}");
+    assert_eq!(metric(&fleet.services[0], &breaker), 2);
     let ready = fleet.services[0].admin("/ready");
     assert_eq!((ready.status, ready.body.trim()), (503, "the store cannot be reached"));
     assert_eq!(fleet.services[0].admin("/live").status, 200);
@@ -37,7 +45,19 @@ fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
     fleet.says("the store answers");
     assert_eq!(fleet.services[0].admin("/ready").status, 200);
     assert_eq!(metric(&fleet.services[0], "sluicegate_redis_up"), 1);
+    assert_eq!(metric(&fleet.services[0], &breaker), 0);
     assert_exact(&fleet.services[0], "bob");
+}
+
+#[test]
+fn no_alarm_is_raised_while_the_first_attempt_goes_on() {
+    let server = Single::start();
+    let proxy = Slow::before(server.port());
+    // Every reply of the handshake is late, and later than the connection is checked.
+    proxy.delay(Duration::from_millis(60));
+    let mut fleet = Fleet::unready(1, &proxy.url(), RULES, &[TIMEOUT, ("REDIS_TIMEOUT", "10s")]);
+    let line = fleet.services[0].has_said("the store ");
+    assert!(line.contains("the store answers"), "{line}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::options::{Login, Settings, Target};
+use super::peer::DialTrace;
 use super::reply::{as_str, error_text};
 use super::reply_limit::{REPLY_TOO_LONG, ReplyLimited};
 
@@ -44,14 +45,15 @@ pub(super) struct Driver {
 /// Connects to a server of the store within the connect timeout.
 pub(super) async fn dial(target: &Target, settings: &Settings) -> Result<Dialed, Box<str>> {
     let login = settings.login().map_err(|error| error.to_string())?;
+    let trace = Arc::default();
     let dialing = async {
-        let (connection, driver) = connect(target, settings).await?;
+        let (connection, driver) = connect(target, settings, &trace).await?;
         authenticate(&connection, &login).await?;
         let info = handshake(&connection).await?;
         load_scripts(&connection).await?;
         Ok(Dialed { connection, driver, info })
     };
-    with_timeout(settings, dialing).await
+    with_timeout(settings, &trace, dialing).await
 }
 
 /// Connects to a Sentinel within the connect timeout.
@@ -60,41 +62,50 @@ pub(super) async fn dial_sentinel(
     settings: &Settings,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     let login = settings.sentinel_login();
+    let trace = Arc::default();
     let dialing = async {
-        let (connection, driver) = connect(target, settings).await?;
+        let (connection, driver) = connect(target, settings, &trace).await?;
         authenticate(&connection, &login).await?;
         Ok((connection, driver))
     };
-    with_timeout(settings, dialing).await
+    with_timeout(settings, &trace, dialing).await
 }
 
 async fn with_timeout<T>(
     settings: &Settings,
+    trace: &DialTrace,
     dialing: impl Future<Output = Result<T, Box<str>>>,
 ) -> Result<T, Box<str>> {
     match tokio::time::timeout(settings.options.connect_timeout, dialing).await {
-        Ok(dialed) => dialed,
-        Err(_) => Err("no reply while connecting".into()),
+        Ok(dialed) => dialed.map_err(|error| trace.reason(Some(&error))),
+        Err(_) => Err(trace.reason(None)),
     }
 }
 
 async fn connect(
     target: &Target,
     settings: &Settings,
+    trace: &Arc<DialTrace>,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     match target {
         Target::Unix(path) => {
-            start(UnixStream::connect(path).await.map_err(to_text)?, settings).await
+            let stream = UnixStream::connect(path).await.map_err(to_text)?;
+            trace.connected();
+            start(stream, settings, trace).await
         }
         Target::Host(host) => {
             let stream = TcpStream::connect((&*host.name, host.port)).await.map_err(to_text)?;
             stream.set_nodelay(true).map_err(to_text)?;
+            trace.connected();
             match settings.tls() {
-                None => start(stream, settings).await,
+                None => start(stream, settings, trace).await,
                 Some(config) => {
                     let name = ServerName::try_from(host.name.to_string()).map_err(to_text)?;
+                    trace.tls_started();
                     let stream = TlsConnector::from(config).connect(name, stream).await;
-                    start(stream.map_err(to_text)?, settings).await
+                    let stream = stream.map_err(to_text)?;
+                    trace.tls_established();
+                    start(stream, settings, trace).await
                 }
             }
         }
@@ -104,6 +115,7 @@ async fn connect(
 async fn start(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: &Settings,
+    trace: &Arc<DialTrace>,
 ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
     // The crate would authenticate too, but drops the error text of the server.
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -113,7 +125,7 @@ async fn start(
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(options.connections.saturating_mul(options.in_flight));
-    let (stream, is_reply_too_long) = ReplyLimited::new(stream);
+    let (stream, is_reply_too_long) = ReplyLimited::new(stream, trace.clone());
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(to_text)?;
     Ok((connection, Driver { task: tokio::spawn(driver), is_reply_too_long }))
@@ -160,6 +172,9 @@ async fn handshake(connection: &MultiplexedConnection) -> Result<ServerInfo, Box
     // Fails while data is loading, or without authentication.
     if let Value::ServerError(error) = ping {
         return Err(error_text(error));
+    }
+    if info_field(server, "redis_mode:") == Some("sentinel") {
+        return Err("the server is a Sentinel: begin the address with `redis-sentinel://`".into());
     }
     // The others may fail: not every user may run them.
     let run_id = info_field(server, "run_id:");

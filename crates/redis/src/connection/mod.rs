@@ -14,7 +14,7 @@
 //! | `permit`, `circuit_breaker` | bounds and deadline of a call; what trips the circuit breaker |
 //! | `server`, `reconnect` | connection pool, whether the server is up or down, background tasks |
 //! | `topology`, `sentinel`, `cluster`, `slot_map` | the primary of a key |
-//! | `dial`, `tls`, `reply_limit` | a new connection |
+//! | `dial`, `tls`, `reply_limit`, `peer` | a new connection, or the reason why there is none |
 //! | `epoch` | detects data loss |
 
 mod address;
@@ -24,6 +24,7 @@ mod dial;
 mod dispatch;
 mod epoch;
 mod options;
+mod peer;
 mod permit;
 mod reconnect;
 mod reply;
@@ -90,6 +91,12 @@ impl Link {
     /// Whether the store is reachable; of a Cluster, at least one primary.
     pub fn is_up(&self) -> bool {
         self.inner.topology.is_up()
+    }
+
+    /// Whether it is not known yet if the store is reachable: servers are being discovered, or a
+    /// first connection attempt has not ended.
+    pub fn is_connecting(&self) -> bool {
+        self.inner.topology.is_connecting()
     }
 
     /// Whether the primary of a key is reachable.

@@ -15,6 +15,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::peer::DialTrace;
+
 const REPLY_BYTES_MAX: u64 = 16 << 20;
 /// Values of one reply, nested ones included; each takes some 40 bytes, however short it was sent.
 const REPLY_VALUES_MAX: u64 = 1 << 18;
@@ -110,14 +112,16 @@ pub(super) struct ReplyLimited<S> {
     stream: S,
     meter: ReplyMeter,
     is_exceeded: Arc<AtomicBool>,
+    /// Until the first bytes have arrived.
+    trace: Option<Arc<DialTrace>>,
 }
 
 impl<S> ReplyLimited<S> {
     /// Returns also a flag that is set when a reply was too long.
-    pub(super) fn new(stream: S) -> (Self, Arc<AtomicBool>) {
+    pub(super) fn new(stream: S, trace: Arc<DialTrace>) -> (Self, Arc<AtomicBool>) {
         let is_exceeded = Arc::new(AtomicBool::new(false));
-        let limited =
-            Self { stream, meter: ReplyMeter::default(), is_exceeded: is_exceeded.clone() };
+        let (meter, trace) = (ReplyMeter::default(), Some(trace));
+        let limited = Self { stream, meter, is_exceeded: is_exceeded.clone(), trace };
         (limited, is_exceeded)
     }
 }
@@ -131,6 +135,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimited<S> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let arrived = buf.filled().get(before..).unwrap_or_default();
+        if let Some(trace) = self.trace.take() {
+            trace.received(arrived);
+        }
         Poll::Ready(self.meter.feed(arrived).map_err(|ReplyTooLong| {
             self.is_exceeded.store(true, Relaxed);
             io::Error::new(io::ErrorKind::InvalidData, REPLY_TOO_LONG)

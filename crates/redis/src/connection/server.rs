@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 
-use super::circuit_breaker::CircuitBreaker;
+use super::circuit_breaker::{BreakerState, CircuitBreaker};
 use super::dial::{Dialed, ServerInfo, dial};
 use super::epoch::IdentityCheck;
 use super::options::{Settings, Target};
@@ -208,12 +208,22 @@ impl ServerState {
         }
     }
 
+    /// Without a connection calls fail at once too, so the breaker counts as open.
+    fn breaker_state(&self) -> BreakerState {
+        match self.breaker.state() {
+            BreakerState::Closed if *self.health.borrow() == ServerHealth::Down => {
+                BreakerState::Open
+            }
+            state => state,
+        }
+    }
+
     pub(super) fn stats(&self) -> ServerStats {
         let connections: Vec<_> = self.connections().collect();
         ServerStats {
             address: self.target.to_string().into(),
             up: self.is_up(),
-            breaker: self.breaker.state(),
+            breaker: self.breaker_state(),
             connections: connections.len(),
             in_flight: connections.iter().map(|one| one.in_flight.load(Relaxed)).sum(),
             waiting: self.waiting.load(Relaxed),

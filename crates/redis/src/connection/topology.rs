@@ -18,7 +18,7 @@ use super::epoch::{Epoch, IdentityCheck};
 use super::options::{LinkOptions, Settings, Target};
 use super::permit::{LATE_MAX, LateReply, WaitPermit};
 use super::sentinel::Sentinels;
-use super::server::{Server, ServerContext};
+use super::server::{Server, ServerContext, ServerHealth};
 use super::slot_map::slot_of;
 use super::{Counters, count};
 use super::{Link, LinkInner};
@@ -109,6 +109,18 @@ impl Topology {
             Self::Custom(transport) => transport.is_up(),
             _ => self.servers().iter().any(|server| server.state.is_up()),
         }
+    }
+
+    /// Whether a first connection attempt to a known primary has not ended, or none is known yet.
+    pub(super) fn is_connecting(&self) -> bool {
+        let has_discovered = match self {
+            Self::Single(_) | Self::Custom(_) => true,
+            Self::Sentinel(sentinels) => *sentinels.discovery.has_run.borrow(),
+            Self::Cluster(cluster) => *cluster.discovery().has_run.borrow(),
+        };
+        let is_connecting =
+            |server: &Arc<Server>| *server.state.health.borrow() == ServerHealth::Connecting;
+        !has_discovered || self.servers().iter().any(is_connecting)
     }
 
     /// All known primaries.

@@ -76,19 +76,23 @@ pub fn stopped() {
 // === store ===
 
 /// The store replies.
-pub fn store_connected() {
-    info!("the store answers");
+pub fn store_connected(address: &dyn Display) {
+    info!(%address, "the store answers");
 }
 
-/// The store does not reply.
-pub fn store_disconnected(error: Option<&str>) {
-    let error = error.unwrap_or("unknown");
-    warn!(error, "the store cannot be reached: `on_store_failure` of each rule applies");
+/// The store does not reply, for some time already.
+pub fn store_disconnected(address: &str, error: &str, lasted: Duration) {
+    let seconds = lasted.as_secs();
+    warn!(
+        address,
+        error, seconds, "the store cannot be reached: `on_store_failure` of each rule applies"
+    );
 }
 
 /// The store replies and rejects writes: it is full, or a replica.
-pub fn store_rejects_writes(error: &str) {
-    warn!(error, "the store rejects writes: `on_store_failure` of each rule applies");
+pub fn store_rejects_writes(error: &str, lasted: Duration) {
+    let seconds = lasted.as_secs();
+    warn!(error, seconds, "the store rejects writes: `on_store_failure` of each rule applies");
 }
 
 /// The store no longer rejects writes.

@@ -87,7 +87,7 @@ fn put_servers(page: &mut Page, redis: &Engine<RedisBackend>) {
     let families: [ServerFamily; 4] = [
         (
             "sluicegate_redis_breaker",
-            "State of the circuit breaker: 0 closed, 1 half open, 2 open.",
+            "State of the circuit breaker: 0 closed, 1 half open, 2 open or not connected.",
             |server| match server.breaker {
                 BreakerState::Closed => 0,
                 BreakerState::HalfOpen => 1,

@@ -197,8 +197,11 @@ impl Server {
                 }
             };
             let store_watched = async {
-                if let Some(engine) = app.redis() {
-                    store::watch(engine.backend().store().clone(), app.health().clone()).await;
+                if let (Some(engine), settings::Store::Redis(redis)) =
+                    (app.redis(), &settings.store)
+                {
+                    let (store, address) = (engine.backend().store(), &redis.server.address);
+                    store::watch(store.clone(), address, app.health().clone()).await;
                 }
             };
             let saved = async {

@@ -1,13 +1,14 @@
 //! Sockets, TLS, users and passwords.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 use sluicegate_testkit::redis::{Options, Single, Tls, User};
 
 use super::load::Load;
 use super::*;
-use crate::{Secret, TlsOptions};
+use crate::{BreakerState, Secret, TlsOptions};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_is_a_door_too() {
@@ -53,6 +54,43 @@ async fn tls_asks_for_the_right_authority_and_the_right_name() {
     let any_name = TlsOptions { ca, skip_hostname_verification: true, ..TlsOptions::default() };
     let link = open(&alias, with(any_name));
     assert_eq!(count(&link, "visits").await, Ok(2));
+}
+
+/// The last error of a link that cannot connect.
+async fn failure(url: &str) -> Box<str> {
+    let files = Single::with(Options { tls: Some(Tls::Server), ..Options::default() });
+    let tls = TlsOptions { ca: Some(files.tls_files().ca.clone()), ..TlsOptions::default() };
+    let connect_timeout = Duration::from_millis(500);
+    let link = open(url, LinkOptions { tls, connect_timeout, ..ample() });
+    until(&link, ServerHealth::Down).await;
+    assert!(!link.is_connecting());
+    let server = link.stats().servers[0].clone();
+    assert_eq!(server.breaker, BreakerState::Open, "calls fail at once");
+    server.last_error.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_does_not_use_tls_is_named() {
+    let server = Single::start();
+    let error = failure(&format!("rediss://127.0.0.1:{}", server.port())).await;
+    assert!(error.contains("begin the address with `redis`, not `rediss`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_uses_tls_or_is_no_redis_is_named() {
+    let server = Single::with(Options { tls: Some(Tls::Server), ..Options::default() });
+    let error = failure(&format!("redis://127.0.0.1:{}", server.port())).await;
+    assert!(error.contains("without TLS?"), "{error}");
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let _ = socket.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let error = failure(&format!("redis://{address}")).await;
+    assert_eq!(&*error, "the peer is not Redis: it sent `HTTP/1.1 400 Bad Request`");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,8 @@ fn serve_endless_line(mut socket: TcpStream) -> usize {
     let mut piece = vec![0; 1 << 16];
     let _ = socket.read(&mut piece);
     let _ = socket.write_all(b"+PONG\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n");
-    let loading = loading_calls().map(|call| call.command("EVAL", call.script.text));
+    let loading: Vec<_> =
+        loading_calls().map(|call| call.command("EVAL", call.script.text)).collect();
     let bytes = loading.iter().map(|command| command.get_packed_command().len()).sum();
     let _ = socket.read_exact(&mut vec![0; bytes]);
     loading.iter().for_each(|_| drop(socket.write_all(b"*0\r\n")));
