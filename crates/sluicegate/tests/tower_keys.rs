@@ -12,7 +12,9 @@ use http::Request;
 use http::request::Parts;
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::FixedWindow;
-use sluicegate::tower::key::{Everybody, Identify, PeerAddr, first_of, header, ip, peer, peer_ip};
+use sluicegate::tower::key::{
+    Everybody, Identify, PeerAddr, Proxies, first_of, header, ip, peer, peer_ip,
+};
 use sluicegate::tower::{MISSING_KEY, Missing, RateLimitLayer};
 use tower_support::{Upstream, ask, from, limiter, statuses, text};
 
@@ -217,4 +219,45 @@ fn those_without_a_key_may_be_rejected() {
     );
     assert_eq!(upstream.calls(), 0);
     assert_eq!(statuses(&service, "alice", 2), [200, 429]);
+}
+
+// === proxies ===
+
+#[test]
+fn the_client_behind_trusted_proxies_is_the_key() {
+    let client = peer().behind(Proxies::parse(["10.0.0.0/8", "fd00::/8"]).unwrap());
+    let from = |address: &str, headers: &[(&str, &str)]| {
+        let mut request = at(address);
+        for (name, value) in headers {
+            let name: http::HeaderName = name.parse().unwrap();
+            request.headers_mut().append(name, value.parse().unwrap());
+        }
+        key(&client, request).unwrap()
+    };
+    let forged = "6.6.6.6, 203.0.113.9";
+    for (peer, headers, expected) in [
+        ("198.51.100.1", vec![("x-forwarded-for", forged)], "198.51.100.1"),
+        ("10.0.0.1", vec![("x-forwarded-for", forged)], "203.0.113.9"),
+        ("::ffff:10.0.0.1", vec![("x-forwarded-for", "203.0.113.9, 10.0.0.2")], "203.0.113.9"),
+        (
+            "10.0.0.1",
+            vec![("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "203.0.113.9")],
+            "203.0.113.9",
+        ),
+        (
+            "fd00::1",
+            vec![("forwarded", r#"for="[2001:db8:1:2::7]:443";proto=https"#)],
+            "2001:db8:1:2::/64",
+        ),
+        ("10.0.0.1", vec![("x-real-ip", "203.0.113.9")], "203.0.113.9"),
+        ("10.0.0.1", vec![("x-forwarded-for", "203.0.113.9, nonsense")], "10.0.0.1"),
+        ("10.0.0.1", vec![], "10.0.0.1"),
+    ] {
+        assert_eq!(from(peer, &headers), expected, "{peer} {headers:?}");
+    }
+    assert_eq!(key(&client, with(&[("x-forwarded-for", forged)])), None, "the peer is unknown");
+    let by_network = peer().v4_prefix(24).behind(Proxies::default());
+    let mut request = at("127.0.0.1");
+    request.headers_mut().insert("x-forwarded-for", "203.0.113.9".parse().unwrap());
+    assert_eq!(key(&by_network, request).unwrap(), "203.0.113.0/24");
 }

@@ -9,10 +9,11 @@
 //!            the client   ours            ours
 //! ```
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::attributes::Headers;
-use crate::network::Network;
+use crate::network::{Network, NetworkError};
 
 /// Maximum number of proxies followed.
 pub const HOPS_MAX: usize = 32;
@@ -33,6 +34,22 @@ pub struct Proxies {
     networks: Box<[Network]>,
 }
 
+/// Why a text does not name trusted proxies: see [`Proxies::parse`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxiesError {
+    text: String,
+    error: NetworkError,
+}
+
+impl fmt::Display for ProxiesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, error } = self;
+        write!(f, "trusted proxy `{text}`: {error}; write `10.0.0.0/8` or `192.0.2.7`")
+    }
+}
+
+impl std::error::Error for ProxiesError {}
+
 /// This machine only.
 impl Default for Proxies {
     fn default() -> Self {
@@ -46,6 +63,30 @@ impl Proxies {
     #[must_use]
     pub fn new(networks: Vec<Network>) -> Self {
         Self { networks: networks.into() }
+    }
+
+    /// Those of networks in CIDR notation, or single addresses.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::Proxies;
+    ///
+    /// let ours = Proxies::parse(["10.0.0.0/8", "::1"])?;
+    /// assert!(ours.trust("10.1.2.3".parse()?));
+    /// let error = Proxies::parse(["10.0.0.0/8", "lb.internal"]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "trusted proxy `lb.internal`: is no address or network; write `10.0.0.0/8` or `192.0.2.7`"
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// For the first text that is no network.
+    pub fn parse<'a>(networks: impl IntoIterator<Item = &'a str>) -> Result<Self, ProxiesError> {
+        let parse = |text: &str| {
+            text.parse().map_err(|error| ProxiesError { text: text.to_owned(), error })
+        };
+        networks.into_iter().map(parse).collect::<Result<_, _>>().map(Self::new)
     }
 
     /// The networks, in the order they were given.

@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 pub use self::attributes::{Attributes, Headers};
-pub use self::hops::{HOPS_MAX, Proxies};
+pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
 pub use self::part::{Part, PartError, Source};
 
 use crate::request::{Descriptor, Entry, Request};

@@ -13,7 +13,7 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
-use sluicegate::http::Style;
+use sluicegate::http::{HeaderLines, Style};
 use sluicegate::rules::domain::ForwardAuth;
 use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Operation, Snapshot, Timestamp};
@@ -247,15 +247,6 @@ fn untrusted(peer: &str, domain: &str) -> ApiError {
 }
 
 // === headers of the proxy ===
-
-/// Headers, as rules match them.
-struct HeaderLines<'a>(&'a HeaderMap);
-
-impl Headers for HeaderLines<'_> {
-    fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
-        self.0.get_all(name).iter().for_each(|value| each(value.as_bytes()));
-    }
-}
 
 fn attributes<'a>(
     lines: &'a HeaderLines<'_>,

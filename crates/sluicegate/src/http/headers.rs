@@ -5,6 +5,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
 use sluicegate_core::verdict::Verdict;
+use sluicegate_rules::mapping::Headers;
 
 use super::{Reset, Style, VerdictResponse, seconds_to_go, seconds_to_wait};
 use crate::Policy;
@@ -292,5 +293,27 @@ mod tests {
             number /= 3;
         }
         assert_eq!(number_header(0), "0");
+    }
+}
+
+/// The headers of a request, as [`Proxies`](sluicegate_rules::mapping::Proxies) and mappings of
+/// rules read them.
+///
+/// ```
+/// use sluicegate::http::HeaderLines;
+/// use sluicegate::rules::mapping::Proxies;
+///
+/// let mut headers = http::HeaderMap::new();
+/// headers.insert("x-forwarded-for", "203.0.113.9".parse()?);
+/// let client = Proxies::default().client_ip("127.0.0.1".parse()?, &HeaderLines(&headers));
+/// assert_eq!(client.to_string(), "203.0.113.9");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderLines<'a>(pub &'a HeaderMap);
+
+impl Headers for HeaderLines<'_> {
+    fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
+        self.0.get_all(name).iter().for_each(|value| each(value.as_bytes()));
     }
 }

@@ -64,7 +64,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
 pub use self::grpc::is_grpc;
-pub use self::headers::{Figures, reset_after};
+pub use self::headers::{Figures, HeaderLines, reset_after};
 use crate::Policy;
 
 /// A verdict, rendered for the client. The [module](self) has the table.

@@ -5,6 +5,7 @@
 //! | an API key, a tenant, any header | `header("x-api-key")` |
 //! | the peer's address, with axum | `peer_ip(\|extensions\| extensions.get::<ConnectInfo<SocketAddr>>().map(\|info\| info.0))` |
 //! | the peer's address, with tonic | `peer_ip(\|extensions\| extensions.get::<TcpConnectInfo>()?.remote_addr())` |
+//! | the client behind load balancers and proxies | `peer_ip(…).behind(Proxies::parse(["10.0.0.0/8"])?)` |
 //! | an address from elsewhere, such as a header that a trusted proxy sets | `ip(\|request\| …)` |
 //! | anything else | a closure `\|request: &Parts\| Some(…)` |
 //! | all of several | `(header("x-tenant"), header("x-user"))` |
@@ -25,6 +26,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ::http::request::Parts;
 use ::http::{Extensions, HeaderName};
+pub use sluicegate_rules::mapping::{Proxies, ProxiesError};
+
+use crate::http::HeaderLines;
 
 /// Identifies the sender of a request.
 ///
@@ -210,6 +214,40 @@ const V4_BITS: u32 = Ipv4Addr::BITS;
 const V6_BITS: u32 = 64;
 
 impl Ip {
+    /// The client behind these proxies, where the address found is one of them: the nearest address
+    /// in `X-Forwarded-For`, `Forwarded` or `X-Real-IP` that is not. Headers of other peers are
+    /// ignored: a client can send any.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use sluicegate::tower::key::{Identify, PeerAddr, Proxies, peer};
+    ///
+    /// let client = peer().behind(Proxies::parse(["10.0.0.0/8"])?);
+    /// let balancer = PeerAddr("10.0.0.1:50000".parse()?);
+    /// let request = Request::builder()
+    ///     .extension(balancer)
+    ///     .header("x-forwarded-for", "6.6.6.6, 203.0.113.9, 10.0.0.2");
+    /// let (request, ()) = request.body(())?.into_parts();
+    /// let mut key = Vec::new();
+    /// client.identify(&request, &mut key);
+    /// assert_eq!(key, b"203.0.113.9", "the client wrote the address before it");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn behind(self, proxies: Proxies) -> Self {
+        let find = self.find;
+        let client = move |request: &Parts| {
+            let peer = find(request)?;
+            let is_trusted = proxies.trust(peer);
+            Some(if is_trusted {
+                proxies.client_ip(peer, &HeaderLines(&request.headers))
+            } else {
+                peer
+            })
+        };
+        Self { find: Box::new(client), ..self }
+    }
+
     /// Prefix length of an IPv4 key; 32 by default, which is also the maximum.
     #[must_use]
     pub fn v4_prefix(self, bits: u32) -> Self {
