@@ -76,6 +76,8 @@
 //! | `tokio` | waiting without blocking a thread: `acquire().await`, `permit_async().await` |
 //! | `http` | the table from a verdict to a status, headers and a body |
 //! | `tower` | a layer for axum, tonic and other tower services; enables `http` and `tokio` |
+//! | `metrics` | decisions as counters of the `metrics` facade: `MetricsListener` |
+//! | `tracing` | a DEBUG event for each denial: `TracingListener` |
 //! | `config` | limits and rules from YAML, and reloading of changed files: `Limiter::from_yaml`, `rules_of`, `Engine::follow` |
 //! | `explain` | the rules that match a request and the verdict it would get now, as text and JSON; enables `config` |
 //!
@@ -137,6 +139,10 @@ pub use engine::{
 };
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};
+#[cfg(feature = "metrics")]
+pub use listener::MetricsListener;
+#[cfg(feature = "tracing")]
+pub use listener::TracingListener;
 pub use listener::{Event, Listener};
 pub use memory::{ENTRIES_MAX, Memory, Overflow};
 pub use plan::LIMITS_MAX;

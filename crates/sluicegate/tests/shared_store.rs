@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{FixedWindow, IntoLimit, SlidingLog, TokenBucket};
-use sluicegate::{Limiter, Memory, Overflow};
+use sluicegate::{LimitError, Limiter, Memory, Overflow};
 
 fn limiter(limit: impl IntoLimit, memory: &Memory, clock: &ManualClock) -> Limiter {
     let builder = Limiter::builder().limit(limit).memory(memory).overflow(Overflow::Deny);
@@ -50,4 +50,24 @@ fn each_limiter_tells_by_its_own_clock_what_has_run_out() {
     fast.advance(Duration::from_secs(5 * 86_400));
     assert_eq!(tries(&second, "bob"), None, "Alice's day is not over");
     assert!(!first.hit("alice").is_allowed());
+}
+
+#[test]
+fn a_name_is_taken_once() {
+    let memory = Memory::new();
+    let logins =
+        || Limiter::builder().name("logins").limit(FixedWindow::per_day(1)).memory(&memory);
+    let first = logins().build().unwrap();
+    let error = logins().build().unwrap_err();
+    assert_eq!(error, LimitError::NameTaken { name: "logins".to_owned() });
+    assert_eq!(logins().on(&memory).unwrap_err(), error);
+    assert!(error.to_string().contains("`logins`"), "{error}");
+    let clone = first.clone();
+    drop(first);
+    assert!(logins().build().is_err(), "a clone has it");
+    drop(clone);
+    logins().build().unwrap();
+    let nameless = || Limiter::builder().limit(FixedWindow::per_day(1)).on(&memory).unwrap();
+    let _two = (nameless(), nameless());
+    let _elsewhere = logins().memory(&Memory::new()).build().unwrap();
 }

@@ -1,8 +1,18 @@
 //! Observer of every decision: metrics, logs, audits.
 
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "tracing")]
+mod tracing;
+
 use sluicegate_core::op::OpKind;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::MetricsListener;
+#[cfg(feature = "tracing")]
+pub use self::tracing::TracingListener;
 
 /// Receives every decision after it is made, without a lock held.
 ///
@@ -62,5 +72,13 @@ pub struct Event<'a> {
 impl<L: Listener + ?Sized> Listener for std::sync::Arc<L> {
     fn decided(&self, event: &Event<'_>) {
         (**self).decided(event);
+    }
+}
+
+/// Both receive every decision, the first one first.
+impl<A: Listener, B: Listener> Listener for (A, B) {
+    fn decided(&self, event: &Event<'_>) {
+        self.0.decided(event);
+        self.1.decided(event);
     }
 }
