@@ -309,10 +309,11 @@ pub(crate) fn long_help() -> String {
         "Standard input is one JSON object a line:\n  \
          {\"at_us\":0,\"op\":\"hit\",\"cost\":1,\"key\":\"a\"}\n\
          `at_us` is virtual time in microseconds; `op` is hit (the default), acquire, peek, take, charge,\n\
-         refund, add, drain, reset, reserve, commit, cancel or set_limit; `cost` is 1 unless given; `key` may be\n\
-         left out. Further fields: `timeout_us` (acquire), `id` (acquire, reserve, commit, cancel; hit on a\n\
-         concurrency limit), `ttl_us` (reserve), `force` (add), `limit` and `keep` (set_limit: used, remaining,\n\
-         proportion, nothing), `load` (any, for an elastic mode). One JSON line is printed for each.\n\
+         refund, add, drain, reset, reserve, commit, renew, cancel or set_limit; `cost` is 1 unless given; `key` may\n\
+         be left out. Further fields: `timeout_us` (acquire), `id` (acquire, reserve, commit, renew, cancel; hit on\n\
+         a concurrency limit), `ttl_us` (reserve, renew), `partial` (commit), `force` (add), `limit` and `keep`\n\
+         (set_limit: used, remaining, proportion, nothing), `load` (any, for an elastic mode). One JSON line is\n\
+         printed for each.\n\
          Exit code: 0 if every line was answered, denials included; 1 if the limit or a line was invalid.\n",
     );
     for example in EXAMPLES {

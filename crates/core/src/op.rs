@@ -73,6 +73,21 @@ pub enum Op {
         /// The id of the reservation.
         holder: Holder,
     },
+    /// Makes a part of a reservation final; the rest stays reserved, and slots stay held.
+    CommitPart {
+        /// The amount used since the last commit.
+        cost: u64,
+        /// The id of the reservation.
+        holder: Holder,
+    },
+    /// Restarts the deadline of a reservation and the leases of its slots. A booking becomes a
+    /// reservation.
+    Renew {
+        /// Time until it is cancelled automatically.
+        ttl: Span,
+        /// The id of the reservation, booking or slot.
+        holder: Holder,
+    },
     /// Cancels a booking or a reservation, or frees a slot.
     Cancel {
         /// The id of the booking, reservation or slot.
@@ -103,9 +118,9 @@ pub enum OpKind {
     Drain,
     /// [`Op::Reset`]
     Reset,
-    /// [`Op::Reserve`]
+    /// [`Op::Reserve`] and [`Op::Renew`]
     Reserve,
-    /// [`Op::Commit`]
+    /// [`Op::Commit`] and [`Op::CommitPart`]
     Commit,
     /// [`Op::Cancel`]
     Cancel,
@@ -134,6 +149,8 @@ pub enum Refusal {
     HolderInUse,
     /// Only a reservation can be committed; this is a booking or a slot.
     NotReserved,
+    /// The reservation has expired and was refunded.
+    Expired,
     /// Too many bookings and reservations are pending.
     TooManyHolds {
         /// Maximum number.
@@ -176,8 +193,9 @@ impl Op {
             | Self::Refund { cost }
             | Self::Add { cost, .. }
             | Self::Reserve { cost, .. }
-            | Self::Commit { cost, .. } => *cost,
-            Self::Drain | Self::Reset | Self::Cancel { .. } => 0,
+            | Self::Commit { cost, .. }
+            | Self::CommitPart { cost, .. } => *cost,
+            Self::Drain | Self::Reset | Self::Renew { .. } | Self::Cancel { .. } => 0,
         }
     }
 
@@ -195,8 +213,8 @@ impl Op {
             Self::Add { force: true, .. } => OpKind::ForceAdd,
             Self::Drain => OpKind::Drain,
             Self::Reset => OpKind::Reset,
-            Self::Reserve { .. } => OpKind::Reserve,
-            Self::Commit { .. } => OpKind::Commit,
+            Self::Reserve { .. } | Self::Renew { .. } => OpKind::Reserve,
+            Self::Commit { .. } | Self::CommitPart { .. } => OpKind::Commit,
             Self::Cancel { .. } => OpKind::Cancel,
         }
     }
@@ -309,6 +327,7 @@ impl std::fmt::Display for Refusal {
             Self::NotReserved => {
                 f.write_str("only a reservation can be committed: use `reserve` first")
             }
+            Self::Expired => f.write_str("the reservation has expired: reserve again"),
             Self::TooManyHolds { max } => {
                 write!(f, "`{max}` bookings and reservations are pending, the maximum")
             }

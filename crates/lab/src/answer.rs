@@ -34,6 +34,9 @@ pub struct TrialAnswer {
     /// Quota refunded by `cancel` or `commit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<u64>,
+    /// Quota that a partial commit leaves reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
     /// Admitted above a soft limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub soft: bool,
@@ -81,6 +84,7 @@ impl TrialAnswer {
             wait_us,
             taken: answer.taken,
             returned: answer.returned,
+            held: answer.held,
             soft: verdict.soft,
             elastic: verdict.elastic,
             would_allow: verdict.shadow.map(|shadow| shadow.is_allowed()),

@@ -42,13 +42,14 @@ pub enum ScriptOp {
     Drain,
     Reset,
     Reserve { cost: u64, ttl: Span, id: String },
-    Commit { cost: u64, id: String },
+    Commit { cost: u64, id: String, partial: bool },
+    Renew { ttl: Span, id: String },
     Cancel { id: String },
     SetLimit { limits: Vec<LimitConfig>, carry_over: CarryOver },
 }
 
 /// Operations, and their fields besides `at_us`, `op`, `key` and `load`.
-const OPS: [(&str, &[&str]); 13] = [
+const OPS: [(&str, &[&str]); 14] = [
     ("hit", &["cost", "id"]),
     ("acquire", &["cost", "timeout_us", "id"]),
     ("peek", &["cost"]),
@@ -59,7 +60,8 @@ const OPS: [(&str, &[&str]); 13] = [
     ("drain", &[]),
     ("reset", &[]),
     ("reserve", &["cost", "ttl_us", "id"]),
-    ("commit", &["cost", "id"]),
+    ("commit", &["cost", "id", "partial"]),
+    ("renew", &["ttl_us", "id"]),
     ("cancel", &["id"]),
     ("set_limit", &["limit", "keep"]),
 ];
@@ -124,7 +126,14 @@ fn script_op(op: &str, fields: &Map<String, Value>) -> Result<ScriptOp, String> 
             let ttl = span(fields, "ttl_us")?.unwrap_or(RESERVE_TTL);
             ScriptOp::Reserve { cost, ttl, id: needed_id()? }
         }
-        "commit" => ScriptOp::Commit { cost, id: needed_id()? },
+        "commit" => {
+            let partial = boolean(fields, "partial")?.unwrap_or(false);
+            ScriptOp::Commit { cost, id: needed_id()?, partial }
+        }
+        "renew" => {
+            let ttl = span(fields, "ttl_us")?.unwrap_or(RESERVE_TTL);
+            ScriptOp::Renew { ttl, id: needed_id()? }
+        }
         "cancel" => ScriptOp::Cancel { id: needed_id()? },
         "set_limit" => {
             ScriptOp::SetLimit { limits: new_limits(fields)?, carry_over: carry_over(fields)? }
@@ -300,7 +309,13 @@ impl HolderIds {
             ScriptOp::Reserve { cost, ttl, id } => {
                 Op::Reserve { cost: *cost, ttl: *ttl, holder: holder(id) }
             }
-            ScriptOp::Commit { cost, id } => Op::Commit { cost: *cost, holder: holder(id) },
+            ScriptOp::Commit { cost, id, partial: false } => {
+                Op::Commit { cost: *cost, holder: holder(id) }
+            }
+            ScriptOp::Commit { cost, id, partial: true } => {
+                Op::CommitPart { cost: *cost, holder: holder(id) }
+            }
+            ScriptOp::Renew { ttl, id } => Op::Renew { ttl: *ttl, holder: holder(id) },
             ScriptOp::Cancel { id } => Op::Cancel { holder: holder(id) },
             // The limits are already replaced; a peek returns the state of this key.
             ScriptOp::SetLimit { .. } => Op::Peek { cost: 0 },

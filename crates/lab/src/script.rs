@@ -13,8 +13,8 @@
 //! are durations (`90s`, `1m+30s`) or clock times (`1:00:30`); `0s..2s/100ms` repeats the line
 //! every 100 ms, end excluded. Only the fields after the arrow are compared: `allow`, `deny`,
 //! `never`, `error` or `any`, then any of `remaining=` `retry=` `reset=` `wait=` `taken=`
-//! `returned=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after `error`,
-//! words that the message must contain.
+//! `returned=` `held=` `max_cost=` `limit=` `soft` `elastic` `would=allow` `would=deny`; after
+//! `error`, words that the message must contain.
 
 use serde_json::{Map, Value, json};
 use sluicegate_config::limit::limits;
@@ -229,8 +229,8 @@ impl ScriptLine {
 
 /// An option of an operation, as a JSON field.
 fn option(word: &str) -> Result<(String, Value), String> {
-    if word == "force" {
-        return Ok(("force".to_owned(), json!(true)));
+    if matches!(word, "force" | "partial") {
+        return Ok((word.to_owned(), json!(true)));
     }
     let Some((name, value)) = word.split_once('=') else {
         return Err(format!("`{word}` is not an option: write `name=value`, such as `cost=2`"));
@@ -268,8 +268,8 @@ impl Expected {
             let (name, value) = field.split_once('=').unwrap_or((field, "true"));
             let value = match name {
                 "retry" | "reset" | "wait" => show_span(moment(value)?),
-                "remaining" | "taken" | "returned" | "max_cost" | "limit" | "soft" | "elastic"
-                | "would" => value.to_owned(),
+                "remaining" | "taken" | "returned" | "held" | "max_cost" | "limit" | "soft"
+                | "elastic" | "would" => value.to_owned(),
                 _ => return Err(format!("an answer has no `{name}`")),
             };
             fields.push((name.to_owned(), value));
@@ -323,6 +323,7 @@ fn field(answer: &TrialAnswer, name: &str) -> String {
         "remaining" => answer.remaining.map_or_else(|| "none".to_owned(), |n| n.to_string()),
         "taken" => number(answer.taken),
         "returned" => number(answer.returned),
+        "held" => number(answer.held),
         "max_cost" => number(answer.max_cost),
         "limit" => answer.limit.clone().unwrap_or_else(|| "none".to_owned()),
         "soft" => answer.soft.to_string(),

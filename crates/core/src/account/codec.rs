@@ -97,20 +97,30 @@ impl Encode for HoldKind {
                 encode_variant(0, made, out);
                 turn.encode(out);
             }
-            Self::Reservation { deadline, ttl } => {
-                encode_variant(1, deadline, out);
+            Self::Reservation { deadline, ttl, used } => {
+                // Without a final part as before there were any.
+                encode_variant(if *used == 0 { 1 } else { 3 }, deadline, out);
                 ttl.encode(out);
+                if *used > 0 {
+                    used.encode(out);
+                }
             }
             Self::Expired { deadline } => encode_variant(2, deadline, out),
         }
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        Some(match byte(bytes)? {
+        let variant = byte(bytes)?;
+        Some(match variant {
             0 => Self::Booking { made: Timestamp::decode(bytes)?, turn: Timestamp::decode(bytes)? },
-            1 => {
-                Self::Reservation { deadline: Timestamp::decode(bytes)?, ttl: Span::decode(bytes)? }
-            }
+            1 | 3 => Self::Reservation {
+                deadline: Timestamp::decode(bytes)?,
+                ttl: Span::decode(bytes)?,
+                used: match variant {
+                    1 => 0,
+                    _ => u64::decode(bytes).filter(|used| *used > 0)?,
+                },
+            },
             2 => Self::Expired { deadline: Timestamp::decode(bytes)? },
             _ => return None,
         })

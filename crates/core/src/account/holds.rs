@@ -3,6 +3,7 @@
 use super::step_state::StepState;
 use crate::algorithm::concurrency::Holder;
 use crate::algorithm::{FORGET_AFTER, Ticket, clock_slack};
+use crate::arithmetic::clamp_amount;
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::op::Refusal;
@@ -31,8 +32,8 @@ pub(super) struct Hold {
 pub(super) enum HoldKind {
     /// An acquire, cancellable until `turn`, which is common to all identities of its request.
     Booking { made: Timestamp, turn: Timestamp },
-    /// A reservation, cancelled automatically at its deadline.
-    Reservation { deadline: Timestamp, ttl: Span },
+    /// A reservation, cancelled automatically at its deadline. `used` of it is final.
+    Reservation { deadline: Timestamp, ttl: Span, used: u64 },
     /// A reservation past its deadline, kept so that a late commit is charged and not refused.
     Expired { deadline: Timestamp },
 }
@@ -82,6 +83,41 @@ impl Holds {
             Some(Hold { kind: HoldKind::Booking { .. }, .. }) => Err(Refusal::NotReserved),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Whether the hold under an id can be renewed; false if there is none.
+    pub(super) fn check_renew(&self, holder: Holder, now: Timestamp) -> Result<bool, Refusal> {
+        match self.find(holder, now).map(|hold| hold.kind) {
+            None => Ok(false),
+            Some(HoldKind::Booking { .. }) => Ok(true),
+            Some(HoldKind::Reservation { deadline, .. }) if deadline > now => Ok(true),
+            Some(HoldKind::Reservation { .. } | HoldKind::Expired { .. }) => Err(Refusal::Expired),
+        }
+    }
+
+    /// Restarts the deadline of the hold under an id, from its turn on if that has not come.
+    pub(super) fn renew(&mut self, holder: Holder, ttl: Span, now: Timestamp) -> bool {
+        let Some(hold) = self.all.iter_mut().find(|hold| hold.holder == holder) else {
+            return false;
+        };
+        let (from, used) = match hold.kind {
+            HoldKind::Booking { turn, .. } => (turn.max(now), 0),
+            HoldKind::Reservation { used, .. } => (now, used),
+            HoldKind::Expired { .. } => return false,
+        };
+        hold.kind = HoldKind::Reservation { deadline: from.after(ttl), ttl, used };
+        true
+    }
+
+    /// Adds to the final part of a reservation; returns the amount that exceeds it, and the rest
+    /// that stays reserved.
+    pub(super) fn use_part(&mut self, holder: Holder, amount: u64) -> Option<(u64, u64)> {
+        let hold = self.all.iter_mut().find(|hold| hold.holder == holder)?;
+        let HoldKind::Reservation { used, .. } = &mut hold.kind else { return Some((amount, 0)) };
+        let before = *used;
+        *used = clamp_amount(before.saturating_add(amount));
+        let rest = hold.cost.saturating_sub(*used);
+        Some((exceeding(*used, hold.cost).saturating_sub(exceeding(before, hold.cost)), rest))
     }
 
     /// The hold under an id, unless it is forgotten or about to be.
@@ -162,13 +198,14 @@ impl Holds {
         self.all.iter().filter_map(Hold::deadline).max()
     }
 
-    /// The last deadline of a reservation charged to this step, with the receipt.
-    pub(super) fn last_expiring(&self, index: usize) -> Option<(Timestamp, Receipt)> {
+    /// The last deadline of a reservation charged to this step, with the receipt and the part of
+    /// it that is final.
+    pub(super) fn last_expiring(&self, index: usize) -> Option<(Timestamp, Receipt, u64)> {
         let charged = |hold: &Hold| {
             let receipt = hold.receipts.get(index).filter(|one| **one != Receipt::default())?;
-            Some((hold.deadline()?, *receipt))
+            Some((hold.deadline()?, *receipt, hold.used()))
         };
-        self.all.iter().filter_map(charged).max_by_key(|(deadline, _)| *deadline)
+        self.all.iter().filter_map(charged).max_by_key(|(deadline, ..)| *deadline)
     }
 
     /// The interval in which holds do not change by themselves: after a later time one expires,
@@ -198,7 +235,20 @@ impl Holds {
     }
 }
 
+/// The part of an amount above a maximum.
+pub(super) const fn exceeding(amount: u64, max: u64) -> u64 {
+    amount.saturating_sub(max)
+}
+
 impl Hold {
+    /// The part of a reservation that is final already.
+    pub(super) const fn used(&self) -> u64 {
+        match self.kind {
+            HoldKind::Reservation { used, .. } => used,
+            HoldKind::Booking { .. } | HoldKind::Expired { .. } => 0,
+        }
+    }
+
     fn deadline(&self) -> Option<Timestamp> {
         match self.kind {
             HoldKind::Reservation { deadline, .. } => Some(deadline),
@@ -208,7 +258,7 @@ impl Hold {
 
     /// A deadline further ahead than its TTL means that the clock was set back.
     fn follow_clock(&mut self, now: Timestamp) {
-        if let HoldKind::Reservation { deadline, ttl } = &mut self.kind
+        if let HoldKind::Reservation { deadline, ttl, .. } = &mut self.kind
             && *deadline > now.after(*ttl).after(clock_slack(*ttl))
         {
             *deadline = now.after(*ttl);
@@ -218,7 +268,7 @@ impl Hold {
     /// Before this time the clock was set back, as in [`Hold::follow_clock`].
     fn set_back_before(&self) -> Timestamp {
         match self.kind {
-            HoldKind::Reservation { deadline, ttl } => {
+            HoldKind::Reservation { deadline, ttl, .. } => {
                 deadline.before(ttl).before(clock_slack(ttl))
             }
             HoldKind::Booking { .. } | HoldKind::Expired { .. } => Timestamp::EPOCH,
@@ -280,7 +330,7 @@ impl Receipt {
         used: u64,
         now: Timestamp,
     ) -> Option<u64> {
-        let unused = |ticket: &Ticket| ticket.charged().saturating_sub(used);
+        let unused = |ticket: &Ticket| ticket.usable().saturating_sub(used);
         if let (Some(limit), Some(ticket)) = (&step.boost, &self.boost) {
             limit.release(boost, ticket, unused(ticket), now);
         }

@@ -84,6 +84,8 @@ pub struct Answer {
     pub taken: Option<u64>,
     /// The amount returned by `cancel` or `commit`.
     pub returned: Option<u64>,
+    /// The amount that a partial commit leaves reserved.
+    pub held: Option<u64>,
 }
 
 /// One identity of a request: its account and its plan.
@@ -284,20 +286,35 @@ impl Account {
     pub fn renew(&mut self, plan: &[EnforcedLimit], holder: Holder, now: Timestamp) -> u64 {
         let now = now.min(NOW_MAX);
         self.open(plan, now);
+        let renewed = self.renew_slots(plan, holder, Span::MAX, now);
+        self.close(plan, now);
+        renewed
+    }
+
+    /// The same in open states, for `ttl` at most.
+    fn renew_slots(
+        &mut self,
+        plan: &[EnforcedLimit],
+        holder: Holder,
+        ttl: Span,
+        now: Timestamp,
+    ) -> u64 {
         let mut renewed = 0u64;
         for (step, state) in plan.iter().zip(&mut self.states).filter(|(step, _)| step.has_slots())
         {
             let both =
                 [(Some(&step.limit), &mut state.plain), (step.boost.as_ref(), &mut state.boost)];
-            for (limit, state) in both {
-                let held = matches!(&*state, State::Slots(slots) if slots.holds(holder));
-                if let (Some(limit), true) = (limit, held) {
-                    limit.hold(state, holder, 0, Span::MAX, now);
+            for (limit, state) in
+                both.into_iter().filter_map(|(limit, state)| limit.zip(Some(state)))
+            {
+                // Taken again, so that a lease may become shorter.
+                let slots = limit.free(state, holder);
+                if slots > 0 {
+                    limit.hold(state, holder, slots, ttl, now);
                     renewed = renewed.saturating_add(1);
                 }
             }
         }
-        self.close(plan, now);
         renewed
     }
 
@@ -360,6 +377,6 @@ impl Moment {
 
 impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, taken: None, returned: None }
+        Self { verdict, taken: None, returned: None, held: None }
     }
 }

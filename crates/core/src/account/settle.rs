@@ -1,13 +1,13 @@
 //! After a charge: commit, cancel and expiry.
 
-use super::holds::{Hold, HoldKind, Receipt};
+use super::holds::{Hold, HoldKind, Receipt, exceeding};
 use super::transaction::{Judgement, Transaction};
 use super::{Account, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::limit::State;
 use crate::mode::EnforcedLimit;
 use crate::op::{Op, Refusal};
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl Transaction<'_, '_> {
     pub(super) fn commit(
@@ -22,6 +22,22 @@ impl Transaction<'_, '_> {
             returned = min(returned, part.account.commit(part.plan, actual, holder, now));
         }
         Ok(Judgement::new(self.debt_decisions(now)).with_returned(returned.unwrap_or(0)))
+    }
+
+    pub(super) fn commit_part(
+        &mut self,
+        amount: u64,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Result<Judgement, Refusal> {
+        let mut held = None;
+        for part in &mut *self.parts {
+            let amount = part.cost.unwrap_or(amount);
+            let Some((more, rest)) = part.account.holds.use_part(holder, amount) else { continue };
+            held = min(held, Some(rest));
+            part.account.charge_more(part.plan, more, now);
+        }
+        Ok(Judgement::new(self.debt_decisions(now)).with_held(held.unwrap_or(0)))
     }
 
     pub(super) fn cancel(&mut self, holder: Holder, now: Timestamp) -> Result<Judgement, Refusal> {
@@ -54,7 +70,10 @@ impl Transaction<'_, '_> {
             Op::Acquire { holder: Some(holder), .. } | Op::Reserve { holder, .. } => {
                 self.parts.iter().try_for_each(|part| part.account.holds.check_add(holder, now))
             }
-            Op::Commit { holder, .. } => self.check_commit(holder, now),
+            Op::Commit { holder, .. } | Op::CommitPart { holder, .. } => {
+                self.check_commit(holder, now)
+            }
+            Op::Renew { holder, .. } => self.check_renew(holder, now),
             Op::Cancel { holder } => self.check_cancel(holder, now),
             _ => Ok(()),
         }
@@ -69,6 +88,16 @@ impl Transaction<'_, '_> {
             return Err(Refusal::NotReserved);
         }
         decision().reduce(|one, other| one.and(other)).unwrap_or(Err(Refusal::UnknownHolder))
+    }
+
+    /// No identity may have an expired reservation, and one that knows the id is enough.
+    fn check_renew(&self, holder: Holder, now: Timestamp) -> Result<(), Refusal> {
+        let mut is_known = false;
+        for part in &*self.parts {
+            is_known |= part.account.holds.check_renew(holder, now)?
+                || part.account.has_slot(part.plan, holder, now);
+        }
+        if is_known { Ok(()) } else { Err(Refusal::UnknownHolder) }
     }
 
     /// One identity that knows the id is enough.
@@ -95,24 +124,43 @@ impl Account {
         self.free(plan, holder);
         let expired = matches!(hold.kind, HoldKind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
+        let total = actual.saturating_add(hold.used());
         let none = Receipt::default();
         let mut returned = None;
         for (index, (step, state)) in plan.iter().zip(&mut self.states).enumerate() {
             let receipt = if expired { &none } else { hold.receipts.get(index).unwrap_or(&none) };
             let before = state.clone();
             let states = (&mut state.plain, &mut state.boost);
-            returned = min(returned, receipt.release(step, states, actual, now));
+            returned = min(returned, receipt.release(step, states, total, now));
             self.holds.shift_tickets(after, (index, step), (&before, state));
-            let more = actual.saturating_sub(reserved);
-            // Slots have no partial use.
-            if more > 0 && !step.has_slots() {
-                step.limit.spend(&mut state.plain, more, now, now);
-                if let Some(boost) = &step.boost {
-                    boost.spend(&mut state.boost, more, now, now);
-                }
+        }
+        let more = exceeding(total, reserved).saturating_sub(exceeding(hold.used(), reserved));
+        self.charge_more(plan, more, now);
+        returned
+    }
+
+    /// Charges what exceeds a reservation, into debt if need be.
+    fn charge_more(&mut self, plan: &[EnforcedLimit], more: u64, now: Timestamp) {
+        // Slots have no partial use.
+        let steps = plan.iter().zip(&mut self.states).filter(|(step, _)| !step.has_slots());
+        for (step, state) in steps.filter(|_| more > 0) {
+            step.limit.spend(&mut state.plain, more, now, now);
+            if let Some(boost) = &step.boost {
+                boost.spend(&mut state.boost, more, now, now);
             }
         }
-        returned
+    }
+
+    /// Restarts the deadline and the leases of what is held under an id.
+    pub(super) fn renew_hold(
+        &mut self,
+        plan: &[EnforcedLimit],
+        holder: Holder,
+        ttl: Span,
+        now: Timestamp,
+    ) {
+        self.holds.renew(holder, ttl, now);
+        self.renew_slots(plan, holder, ttl, now);
     }
 
     /// Whether a slot is held under an id at `now`.
@@ -155,7 +203,7 @@ impl Account {
             let states = (&mut state.plain, &mut state.boost);
             let back = match hold.kind {
                 HoldKind::Booking { .. } => receipt.cancel_booking(step, states, now),
-                HoldKind::Reservation { .. } => receipt.release(step, states, 0, now),
+                HoldKind::Reservation { used, .. } => receipt.release(step, states, used, now),
                 HoldKind::Expired { .. } => Some(0),
             };
             returned = min(returned, back);

@@ -319,9 +319,9 @@ impl Account {
         let mut then = Self { states: self.states.clone(), ..Self::default() };
         then.states.resize_with(plan.len(), StepState::default);
         for (index, (step, state)) in plan.iter().zip(&mut then.states).enumerate() {
-            if let Some((at, receipt)) = self.holds.last_expiring(index) {
+            if let Some((at, receipt, used)) = self.holds.last_expiring(index) {
                 state.open(step, at);
-                receipt.release(step, (&mut state.plain, &mut state.boost), 0, at);
+                receipt.release(step, (&mut state.plain, &mut state.boost), used, at);
                 state.close(step, at);
             }
             state.open(step, deadline);

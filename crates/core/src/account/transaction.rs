@@ -137,7 +137,7 @@ impl Transaction<'_, '_> {
                 let claim = Claim { cost, max_wait: None, holder: Some(holder), ttl };
                 let (judged, receipts) = self.admit(claim, now);
                 if judged.answer.verdict.is_allowed() {
-                    let kind = HoldKind::Reservation { deadline: now.after(ttl), ttl };
+                    let kind = HoldKind::Reservation { deadline: now.after(ttl), ttl, used: 0 };
                     self.hold((holder, kind, cost), &receipts, now, |_| true);
                 }
                 Ok(judged)
@@ -175,6 +175,13 @@ impl Transaction<'_, '_> {
                 Ok(Judgement::new(self.current_decisions(now)))
             }
             Op::Commit { cost, holder } => self.commit(cost, holder, now),
+            Op::CommitPart { cost, holder } => self.commit_part(cost, holder, now),
+            Op::Renew { ttl, holder } => {
+                self.parts.iter_mut().for_each(|part| {
+                    part.account.renew_hold(part.plan, holder, ttl, now);
+                });
+                Ok(Judgement::new(self.current_decisions(now)))
+            }
             Op::Cancel { holder } => self.cancel(holder, now),
         }
     }
@@ -431,6 +438,11 @@ impl Judgement {
 
     pub(super) fn with_returned(mut self, amount: u64) -> Self {
         self.answer.returned = Some(amount);
+        self
+    }
+
+    pub(super) fn with_held(mut self, amount: u64) -> Self {
+        self.answer.held = Some(amount);
         self
     }
 }

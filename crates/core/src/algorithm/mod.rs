@@ -173,6 +173,14 @@ impl Ticket {
         self.charged
     }
 
+    /// What was charged, without units that a booking made unusable.
+    pub(crate) const fn usable(&self) -> u64 {
+        match self.trace {
+            Trace::Level { cost, .. } => cost,
+            _ => self.charged,
+        }
+    }
+
     /// When the charge may be used.
     #[must_use]
     pub const fn slot(&self) -> Timestamp {

@@ -255,8 +255,10 @@ impl Algorithm for Periodic {
         amount: u64,
         now: Timestamp,
     ) -> u64 {
-        let Trace::Level { level, anchor, .. } = ticket.trace else { return 0 };
-        if self.variant != PeriodicVariant::Bucket && anchor != state.anchor {
+        let Trace::Level { level, anchor, slot, .. } = ticket.trace else { return 0 };
+        // Booked in an earlier period, for use in this one.
+        let is_due = anchor < state.anchor && state.anchor <= slot && slot <= now;
+        if self.variant != PeriodicVariant::Bucket && anchor != state.anchor && !is_due {
             return 0;
         }
         // What was refilled since is free already.

@@ -100,7 +100,7 @@ pub(crate) fn mode() -> impl Strategy<Value = Mode> {
 }
 
 pub(crate) fn op() -> impl Strategy<Value = Op> {
-    (0u8..16, number(), number(), 0u64..5, any::<bool>()).prop_map(
+    (0u8..18, number(), number(), 0u64..5, any::<bool>()).prop_map(
         |(kind, cost, time, id, flag)| {
             let holder = Holder(id);
             let maybe = flag.then_some(holder);
@@ -116,6 +116,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
                 12 => Op::Reset,
                 13 => Op::Reserve { cost, ttl: us(time), holder },
                 14 => Op::Commit { cost, holder },
+                16 => Op::CommitPart { cost, holder },
+                17 => Op::Renew { ttl: us(time), holder },
                 _ => Op::Cancel { holder },
             }
         },

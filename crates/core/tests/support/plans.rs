@@ -111,7 +111,7 @@ enum Move {
 
 /// Anything that can be asked, for few units and under few ids.
 pub(crate) fn op() -> impl Strategy<Value = Op> {
-    (0u8..24, 0u64..6, 0u64..40, 0u64..4, any::<bool>()).prop_map(|(kind, cost, time, id, flag)| {
+    (0u8..28, 0u64..6, 0u64..40, 0u64..4, any::<bool>()).prop_map(|(kind, cost, time, id, flag)| {
         let holder = Holder(id);
         let maybe = flag.then_some(holder);
         match kind {
@@ -126,6 +126,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
             15 if flag => Op::Reset,
             15..18 => Op::Reserve { cost, ttl: us(time), holder },
             18..21 => Op::Commit { cost, holder },
+            24..26 => Op::CommitPart { cost, holder },
+            26..28 => Op::Renew { ttl: us(time), holder },
             _ => Op::Cancel { holder },
         }
     })

@@ -329,6 +329,8 @@ fn op() -> impl Strategy<Value = Op> {
             holder
         }),
         (cost(), holder()).prop_map(|(cost, holder)| Op::Commit { cost, holder }),
+        (cost(), holder()).prop_map(|(cost, holder)| Op::CommitPart { cost, holder }),
+        (span(), holder()).prop_map(|(ttl, holder)| Op::Renew { ttl, holder }),
         holder().prop_map(|holder| Op::Cancel { holder }),
     ]
 }

@@ -173,7 +173,10 @@ impl<'a> JointOperation<'a> {
                 continue;
             }
             let known = hash == SHARED || shard.knows(hash, now) == Known::Yes;
-            let settles = matches!(op, Op::Cancel { .. } | Op::Commit { .. });
+            let settles = matches!(
+                op,
+                Op::Cancel { .. } | Op::Commit { .. } | Op::CommitPart { .. } | Op::Renew { .. }
+            );
             let is_zero_cost = target.cost == Some(0);
             let reserves = !known && !read_only && !settles && !is_zero_cost;
             let has_room = match reserves {
