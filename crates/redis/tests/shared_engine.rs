@@ -47,6 +47,12 @@ enum Want {
     Reset,
     Reserve,
     Commit,
+    CommitPart,
+    Renew,
+    /// A check whose slots are released by its id.
+    Hold,
+    /// A reservation that may wait, of what is there at once.
+    ReserveWaiting,
     Cancel,
     Inspect,
 }
@@ -59,6 +65,10 @@ fn asked() -> impl Strategy<Value = Asked> {
         1 => Just(Want::Reset),
         3 => Just(Want::Reserve),
         2 => Just(Want::Commit),
+        2 => Just(Want::CommitPart),
+        2 => Just(Want::Renew),
+        2 => Just(Want::Hold),
+        2 => Just(Want::ReserveWaiting),
         2 => Just(Want::Cancel),
         1 => Just(Want::Inspect),
     ];
@@ -116,7 +126,15 @@ impl Both {
         let mut holder = Holder(self.next);
         self.next += 1;
         match asked.want {
-            Want::Reserve => self.held.push((asked.clone(), holder)),
+            Want::Reserve | Want::Hold | Want::ReserveWaiting => {
+                self.held.push((asked.clone(), holder));
+            }
+            Want::CommitPart | Want::Renew if !self.held.is_empty() => {
+                let (want, place) = (asked.want, asked.hits as usize % self.held.len());
+                let hits = asked.hits;
+                (asked, holder) = self.held[place].clone();
+                (asked.want, asked.hits) = (want, hits);
+            }
             Want::Commit | Want::Cancel if !self.held.is_empty() => {
                 let (want, place) = (asked.want, asked.hits as usize % self.held.len());
                 let hits = asked.hits;
@@ -218,6 +236,46 @@ descriptors:
     assert!(waited.checked.allowed && waited.has_slot);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_waited_for_is_settled() {
+    const WINDOW: &str = "
+domain: llm
+descriptors:
+  - key: tokens
+    limits: { algorithm: fixed_window, rate: 1000/m }
+";
+    let redis = Single::start();
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_040_000_000));
+    let rules = rules_of(WINDOW).expect("rules");
+    let engine = Engine::builder(rules).clock(clock.clone()).build().expect("an engine");
+    let options = LinkOptions { timeout: Duration::from_secs(20), ..LinkOptions::default() };
+    let link = Link::open(Address::parse(redis.url()).expect("an address"), options);
+    let options =
+        StoreOptions { clock: Some(std::sync::Arc::new(clock.clone())), ..StoreOptions::default() };
+    let shared = RedisBackend::attach(engine, Store::new(link.expect("a link"), options));
+
+    let entries = [Entry::new("tokens", "alice")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = |hits| Request { domain: "llm", descriptors: &descriptors, hits };
+    assert!(shared.check_async(&request(800)).await.expect("it answers").allowed);
+    let (holder, estimate) = (new_holder(), request(800));
+    let (ttl, timeout) = (Span::from_secs(30), Span::from_secs(90));
+    let waiting = shared.reserve_waiting(&estimate, holder, ttl, timeout);
+    let next_window = async {
+        while clock.sleepers() == 0 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_secs(60));
+    };
+    let (waited, ()) = tokio::join!(waiting, next_window);
+    assert!(waited.expect("it answers").checked.allowed);
+    let (snapshot, mut checked) = (shared.snapshot(), Checked::default());
+    let used = request(250);
+    let returned = shared.commit(shared.call(&snapshot, &used), holder, &mut checked).await;
+    assert_eq!(returned, Ok(550));
+    assert_eq!(checked.statuses[0].verdict.remaining, Some(750));
+}
+
 /// Requests that share a script call with a corrupt record get their own answers.
 #[tokio::test]
 async fn a_corrupt_record_fails_no_other_request() {
@@ -273,6 +331,29 @@ async fn run<B: Backend>(
         Want::Reserve => {
             let ttl = Span::from_secs(3);
             return format!("{:?}", engine.reserve(call, holder, ttl, checked).await);
+        }
+        Want::ReserveWaiting => {
+            let ttl = Span::from_secs(3);
+            let waited = engine.reserve_waiting(call.request, holder, ttl, Span::ZERO).await;
+            return match waited {
+                Ok(waited) => {
+                    *checked = waited.checked;
+                    format!("{:?} {:?}", waited.waited, checked.allowed && waited.has_slot)
+                }
+                Err(error) => format!("Err({error:?})"),
+            };
+        }
+        Want::CommitPart => {
+            return format!("{:?}", engine.commit_part(call, holder, checked).await);
+        }
+        Want::Renew => {
+            let ttl = Span::from_secs(2);
+            return format!("{:?}", engine.renew(call, holder, ttl, checked).await);
+        }
+        Want::Hold => {
+            let call = Call { holder: Some(holder), ..call };
+            engine.apply(Operation::Hit, call, checked).await.expect("it answers");
+            return String::new();
         }
         Want::Commit => return format!("{:?}", engine.commit(call, holder, checked).await),
         Want::Cancel => return format!("{:?}", engine.cancel(call, holder, checked).await),

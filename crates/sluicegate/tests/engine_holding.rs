@@ -98,6 +98,60 @@ fn what_was_used_beyond_is_charged_into_debt() {
     assert_eq!(commit(&engine, "tenant=t", 70, 7), ok(0, "yes -20"));
 }
 
+fn commit_part(engine: &Engine, text: &str, used: u64, id: u64) -> Result<u64, HoldError> {
+    let said = with(text, used, |request, checked| {
+        let rules = engine.snapshot();
+        let call = Call::new(&rules, request, engine.now());
+        ready(engine.commit_part(call, Holder(id), checked)).unwrap()
+    });
+    said.map(|(held, _)| held)
+}
+
+fn renew(engine: &Engine, text: &str, ttl: Span, id: u64) -> Result<Span, HoldError> {
+    let said = with(text, 1, |request, checked| {
+        let rules = engine.snapshot();
+        let call = Call::new(&rules, request, engine.now());
+        let renewed = ready(engine.renew(call, Holder(id), ttl, checked)).unwrap();
+        renewed.map(Span::as_micros)
+    });
+    said.map(|(micros, _)| Span::from_micros(micros))
+}
+
+#[test]
+fn a_long_stream_commits_in_parts() {
+    let (engine, clock) = engine(NATIVE);
+    let who = "user=a | tenant=t";
+    reserve(&engine, who, 40, 7).unwrap();
+    assert_eq!(commit_part(&engine, who, 10, 7), Ok(30));
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(renew(&engine, who, A_MINUTE, 7), Ok(A_MINUTE));
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(commit_part(&engine, who, 5, 7), Ok(25), "renewed");
+    assert_eq!(commit(&engine, who, 5, 7).unwrap().0, 20);
+    assert_eq!(peek(&engine, "tenant=t"), "yes 30");
+    assert_eq!(commit_part(&engine, who, 5, 7), Err(HoldError::Unknown));
+    assert_eq!(renew(&engine, who, A_MINUTE, 7), Err(HoldError::Unknown));
+    // What has expired is not renewed.
+    reserve(&engine, who, 20, 8).unwrap();
+    clock.advance(Duration::from_secs(61));
+    assert_eq!(renew(&engine, who, A_MINUTE, 8), Err(HoldError::Expired));
+    assert_eq!(peek(&engine, "tenant=t"), "yes 30");
+}
+
+#[test]
+fn a_slot_is_renewed_for_its_lease() {
+    let (engine, clock) = engine(NATIVE);
+    let who = "tenant=t | calls=x";
+    reserve(&engine, who, 1, 7).unwrap();
+    clock.advance(Duration::from_secs(29));
+    assert_eq!(renew(&engine, who, A_MINUTE, 7), Ok(Span::from_secs(30)));
+    clock.advance(Duration::from_secs(29));
+    assert_eq!(peek(&engine, "calls=x"), "no 0!");
+    assert_eq!(commit_part(&engine, who, 1, 7), Ok(0));
+    assert_eq!(peek(&engine, "calls=x"), "no 0!", "a partial commit keeps the slot");
+    assert_eq!(commit(&engine, who, 0, 7).unwrap().1, "yes 49 1");
+}
+
 #[test]
 fn a_denied_reservation_takes_nothing_and_holds_nothing() {
     let (engine, _) = engine(NATIVE);

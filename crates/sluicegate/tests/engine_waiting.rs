@@ -67,6 +67,40 @@ fn free(engine: &Engine, key: &str, value: &str, id: u64) {
     .unwrap();
 }
 
+/// Somebody who waits to reserve.
+fn reserve(engine: &Engine, entries: [(&'static str, &'static str); 2], id: u64) -> Waiting {
+    let engine = engine.clone();
+    Polled::new(Box::pin(async move {
+        let entries = entries.map(|(key, value)| [Entry::new(key, value)]);
+        let descriptors = entries.each_ref().map(|entries| Descriptor::of(entries));
+        let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+        engine.reserve_waiting(&request, Holder(id), Span::from_secs(20), TEN).await
+    }))
+}
+
+#[test]
+fn what_was_waited_for_is_reserved_from_its_turn_on() {
+    let (engine, clock) = engine(RULES);
+    assert!(wait(&engine, ALICE, TEN, 1).done().unwrap().checked.allowed);
+    let mut reserved = reserve(&engine, [("user", "alice"), ("calls", "all")], 2);
+    assert!(reserved.waits());
+    clock.advance(SECOND);
+    let waited = reserved.done().unwrap();
+    assert!(waited.checked.allowed && waited.has_slot);
+    assert_eq!(peek(&engine, "calls=all"), "no 0!");
+    // At the deadline token and slot are returned.
+    clock.advance(SECOND * 20);
+    assert_eq!(peek(&engine, "calls=all"), "yes 1");
+
+    // Dropped while it waits, it holds nothing.
+    assert!(wait(&engine, ALICE, TEN, 3).done().unwrap().checked.allowed);
+    let mut reserved = reserve(&engine, [("user", "alice"), ("calls", "all")], 4);
+    assert!(reserved.waits());
+    assert_eq!(peek(&engine, "calls=all"), "no 0!");
+    drop(reserved);
+    assert_eq!(peek(&engine, "calls=all"), "yes 1");
+}
+
 const ALICE: &[(&str, &str)] = &[("user", "alice")];
 const A_CALL: &[(&str, &str)] = &[("calls", "all")];
 const TEN: Span = Span::from_secs(10);

@@ -86,7 +86,7 @@ impl RedisBackend {
             // Admissions meanwhile are not journalled: the keys are of a window that may be over.
             Err(error) => {
                 let steps: Vec<&RedisStep<'_>> = steps.iter().collect();
-                self.fall_back(operation, (call.rules, plan), &steps, &error, statuses)
+                self.fall_back(operation, (&call, plan), &steps, &error, statuses)
             }
         }
     }

@@ -8,9 +8,11 @@
 use std::sync::Arc;
 
 use sluicegate::backend::{
-    Combine, DENIED_WITHOUT_STORE, Operation, StoreError, UNCOUNTED, apply_each, limits_of, repeat,
+    Call, Combine, DENIED_WITHOUT_STORE, Operation, StoreError, UNCOUNTED, apply_each, limits_of,
+    repeat,
 };
 use sluicegate::{Snapshot, Status};
+use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
@@ -45,7 +47,7 @@ impl RedisBackend {
     pub(super) fn fall_back(
         &self,
         operation: Operation,
-        (rules, plan): (&Snapshot<'_>, &Plan),
+        (&Call { rules, holder, .. }, plan): (&Call<'_>, &Plan),
         steps: &[&RedisStep<'_>],
         error: &CallError,
         statuses: &mut [Status],
@@ -76,12 +78,12 @@ impl RedisBackend {
         let (together, independent): (Vec<&RedisStep<'_>>, Vec<&RedisStep<'_>>) =
             local().partition(|step| step.mode.combine == Combine::AllOrNothing);
         for step in independent {
-            self.apply_to_share(operation, &[step], now, statuses);
+            self.apply_to_share(operation, &[step], now, holder, statuses);
         }
         repeat(rules, operation, plan, statuses);
         let is_denied = operation == Operation::Hit && !rules.admits(statuses);
         let operation = if is_denied { Operation::Peek } else { operation };
-        self.apply_to_share(operation, &together, now, statuses);
+        self.apply_to_share(operation, &together, now, holder, statuses);
         Ok(())
     }
 
@@ -92,6 +94,7 @@ impl RedisBackend {
         operation: Operation,
         steps: &[&RedisStep<'_>],
         now: Timestamp,
+        holder: Option<Holder>,
         statuses: &mut [Status],
     ) {
         if steps.is_empty() {
@@ -107,7 +110,8 @@ impl RedisBackend {
             steps.iter().map(|step| (step.counter, self.charge_of(operation, step))).collect();
         let (nodes, mut verdicts) = (self.store.nodes(), Vec::new());
         // No algorithm refuses a peek, or a hit that brings its own id.
-        let _ = apply_each(&counters, &operation.op(), now, &mut verdicts);
+        let op = |cost| operation.op(cost, holder);
+        let _ = apply_each(&counters, &op, now, &mut verdicts);
         let is_admitted = operation == Operation::Hit && verdicts.iter().all(Verdict::is_allowed);
         for ((step, verdict), (_, charge)) in steps.iter().zip(verdicts).zip(&counters) {
             if is_admitted {

@@ -329,7 +329,7 @@ impl RedisBackend {
                 Err(error) => {
                     let Some(bound) = rules.bind(operation, plan, index) else { continue };
                     let remote = self.step(rules, bound, call.now);
-                    let by = (rules, plan);
+                    let by = (&call, plan);
                     self.decide_without_peers(operation, &step, &remote, by, &error, statuses)?;
                     let is_denied = !statuses[index].verdict.is_allowed();
                     local.insert_final(index, operation == Operation::Hit && is_denied);
@@ -368,7 +368,7 @@ impl RedisBackend {
         operation: Operation,
         step: &LocalStep<'_>,
         remote: &RedisStep<'_>,
-        by: (&Snapshot<'_>, &Plan),
+        by: (&Call<'_>, &Plan),
         error: &CallError,
         statuses: &mut [Status],
     ) -> Result<(), StoreError> {

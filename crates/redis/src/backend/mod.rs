@@ -241,8 +241,8 @@ impl RedisBackend {
                 applied = Operation::Peek;
             }
         }
-        let groups = self.call_groups(applied, steps, call.deadline).await;
-        let decided = self.write_verdicts(applied, (rules, plan), &groups, statuses);
+        let groups = self.call_groups(applied, steps, &call).await;
+        let decided = self.write_verdicts(applied, (&call, plan), &groups, statuses);
         repeat(rules, operation, plan, statuses);
         *allowed = decided.is_ok() && rules.admits(statuses);
         self.observe_replies(operation, rules, plan, &groups);
@@ -269,9 +269,10 @@ impl RedisBackend {
         &self,
         operation: Operation,
         steps: Vec<RedisStep<'a>>,
-        deadline: Option<std::time::Instant>,
+        &Call { deadline, holder, .. }: &Call<'_>,
     ) -> Vec<Group<'a>> {
-        let (local, steps) = self.split_local_mode(operation, steps);
+        let new_holder = || holder.unwrap_or_else(new_holder);
+        let (local, steps) = self.split_local_mode(operation, steps, holder);
         let mut groups = self.group_by_slot(steps, |step| &step.script.key);
         let call = |steps: Vec<RedisStep<'a>>| async move {
             let parts: Vec<ScriptPart> = steps.iter().map(|step| step.script.clone()).collect();
@@ -295,13 +296,15 @@ impl RedisBackend {
         &self,
         operation: Operation,
         steps: Vec<RedisStep<'a>>,
+        holder: Option<Holder>,
     ) -> (Option<Group<'a>>, Vec<RedisStep<'a>>) {
         if !self.store.is_local_mode() || !matches!(operation, Operation::Hit | Operation::Peek) {
             return (None, steps);
         }
         let (local, others): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| step.on_store_failure == OnStoreFailure::Local);
-        let holder = local.iter().any(|step| step.counter.has_slots()).then(new_holder);
+        let needs_holder = local.iter().any(|step| step.counter.has_slots());
+        let holder = needs_holder.then(|| holder.unwrap_or_else(new_holder));
         let group = Group { steps: local, holder, reply: Err(CallError::Down.into()) };
         ((!group.steps.is_empty()).then_some(group), others)
     }
@@ -361,7 +364,7 @@ impl RedisBackend {
     fn write_verdicts(
         &self,
         operation: Operation,
-        by: (&Snapshot<'_>, &Plan),
+        by: (&Call<'_>, &Plan),
         groups: &[Group<'_>],
         statuses: &mut [Status],
     ) -> Result<(), StoreError> {

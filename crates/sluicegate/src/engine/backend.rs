@@ -115,6 +115,8 @@ pub struct Call<'a> {
     pub now: Timestamp,
     /// Until when the client waits for the decision, if that is known.
     pub deadline: Option<Instant>,
+    /// The id that a hit holds slots under, to be released by it; by default one that nobody knows.
+    pub holder: Option<Holder>,
 }
 
 /// A step of a request, with its counter.
@@ -206,7 +208,7 @@ impl<'a> Call<'a> {
     /// A request by these rules at a time, without a deadline.
     #[must_use]
     pub const fn new(rules: &'a Snapshot<'a>, request: &'a Request<'a>, now: Timestamp) -> Self {
-        Self { rules, request, now, deadline: None }
+        Self { rules, request, now, deadline: None, holder: None }
     }
 }
 

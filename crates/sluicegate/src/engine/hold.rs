@@ -7,10 +7,12 @@
 
 use std::fmt;
 
+use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
-use sluicegate_core::time::Span;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
+use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::admission::{Admission, Combine, Group, Operation, repeat};
@@ -36,6 +38,8 @@ pub enum HoldError {
     Refused(Refusal),
     /// The store did not answer.
     Store(StoreFailure),
+    /// What was held under this id has expired, and was refunded.
+    Expired,
     /// Nothing is held under this id: it was never issued, is settled, or expired more than a day
     /// ago.
     Unknown,
@@ -153,6 +157,88 @@ impl<B: Backend + ?Sized> Engine<B> {
         checked: &mut Checked,
     ) -> Result<u64, HoldError> {
         self.settle(&|_| Op::Cancel { holder }, call, holder, checked).await
+    }
+
+    /// Makes a part of a reservation final: the cost of the request's hits. The rest stays reserved,
+    /// slots stay held, and a later commit counts what was used since. Descriptors with their own
+    /// hits are settled by the last commit. Returns the smallest amount that stays reserved.
+    ///
+    /// # Errors
+    /// When nothing is reserved under this id, or the store does not answer.
+    pub async fn commit_part(
+        &self,
+        call: Call<'_>,
+        holder: Holder,
+        checked: &mut Checked,
+    ) -> Result<u64, HoldError> {
+        let descriptors = call.request.descriptors;
+        let has_own_hits =
+            |index: usize| descriptors.get(index).is_some_and(|one| one.hits.is_some());
+        let op = |step: &mut BoundStep<'_>| {
+            if has_own_hits(step.index) {
+                step.cost = 0;
+            }
+            Op::CommitPart { cost: step.cost, holder }
+        };
+        let answers = self.update_held(&op, call, checked).await?;
+        let shared = answers.into_iter().filter(|(index, _)| !has_own_hits(*index));
+        Ok(shared.filter_map(|(_, answer)| answer.held).min().unwrap_or(0))
+    }
+
+    /// Restarts the time after which a reservation is cancelled, and the leases of its slots.
+    /// Returns the time until the first part of it expires: `ttl`, or the lease of a slot.
+    ///
+    /// # Errors
+    /// When nothing is held under this id, it has expired, or the store does not answer.
+    pub async fn renew(
+        &self,
+        call: Call<'_>,
+        holder: Holder,
+        ttl: Span,
+        checked: &mut Checked,
+    ) -> Result<Span, HoldError> {
+        self.update_held(&|_| Op::Renew { ttl, holder }, call, checked).await?;
+        Ok(call.rules.lease(&checked.plan, call.now).map_or(ttl, |lease| lease.min(ttl)))
+    }
+
+    /// Applies an operation to each step that holds something; the answers, by descriptor.
+    async fn update_held(
+        &self,
+        op: &(dyn Fn(&mut BoundStep<'_>) -> Op + Sync),
+        call: Call<'_>,
+        checked: &mut Checked,
+    ) -> Result<Vec<(usize, Answer)>, HoldError> {
+        let Call { rules, request, now, .. } = call;
+        if rules.begin(Operation::Refund, request, checked) {
+            return Ok(Vec::new());
+        }
+        let Checked { statuses, plan, .. } = checked;
+        let (mut refused, mut answers) = (None, Vec::new());
+        for mut step in rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once) {
+            let op = op(&mut step);
+            let steps = std::slice::from_ref(&step);
+            let verdict = match self.backend().apply_to(steps, op, now).await {
+                Ok(applied) => {
+                    answers.push((step.index, applied.answer));
+                    applied.answer.verdict
+                }
+                Err(ApplyError::Refused(refusal)) => {
+                    refused = refused.filter(|known| *known != Refusal::UnknownHolder);
+                    refused = refused.or(Some(refusal));
+                    let peeked = self.backend().apply_to(steps, Op::Peek { cost: 0 }, now).await;
+                    peeked.map_err(HoldError::from)?.answer.verdict
+                }
+                Err(error) => return Err(error.into()),
+            };
+            statuses[step.index].verdict = verdict;
+        }
+        repeat(rules, Operation::Hit, plan, statuses);
+        match refused.filter(|_| answers.is_empty()) {
+            None => Ok(answers),
+            Some(Refusal::UnknownHolder) => Err(HoldError::Unknown),
+            Some(Refusal::Expired) => Err(HoldError::Expired),
+            Some(refusal) => Err(HoldError::Refused(refusal)),
+        }
     }
 
     /// Applies an operation that holds something, to all steps or none. Nothing is counted.
@@ -281,6 +367,11 @@ impl<B: Backend + ?Sized> Engine<B> {
 }
 
 impl Snapshot<'_> {
+    /// The shortest lease of a slot that a request takes.
+    pub(super) fn lease(&self, plan: &Plan, now: Timestamp) -> Option<Span> {
+        self.bind_all(Operation::Hit, plan).filter_map(|step| step.counter.lease(now)).min()
+    }
+
     /// Counts the hits of a request, unless it was decided without its limits.
     pub(super) fn count_unless_decided(&self, checked: &Checked) {
         if checked.listed().is_none() && checked.denied_unmatched().is_none() {
@@ -319,6 +410,7 @@ impl fmt::Display for HoldError {
             ),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Store(failure) => failure.fmt(f),
+            Self::Expired => Refusal::Expired.fmt(f),
             Self::Unknown => f.write_str(
                 "nothing is held under this id: it was never issued, is settled, or has expired",
             ),

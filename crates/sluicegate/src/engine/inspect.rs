@@ -101,7 +101,7 @@ impl Snapshot<'_> {
         match step.mode.limits {
             ChargedLimits::Override(limit) => {
                 let (key, peek) = (step.counter.key, Operation::Peek);
-                let verdict = apply_one(self, peek, step.mode, key, 1, now);
+                let verdict = apply_one(self, peek, step.mode, key, 1, now, None);
                 vec![Self::override_state(limit, &verdict)]
             }
             ChargedLimits::Rule(no) => {

@@ -25,7 +25,7 @@ const SWEEP_EVERY_MICROS: u64 = 1_024;
 impl MemoryBackend {
     /// Applies an operation to every limit of a request, in this node's memory.
     pub fn apply_now(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
-        let Call { rules, request, now, .. } = *call;
+        let Call { rules, request, now, holder, .. } = *call;
         if rules.begin(operation, request, checked) {
             return;
         }
@@ -36,11 +36,11 @@ impl MemoryBackend {
                 Group::One(index, mode) => {
                     let (identity, cost) = (identity(plan, index), admission.cost(index, mode));
                     statuses[index].verdict =
-                        apply_one(rules, operation, mode, identity, cost, now);
+                        apply_one(rules, operation, mode, identity, cost, now, holder);
                 }
                 Group::Together { is_charged } => {
                     let operation = if is_charged { operation } else { Operation::Peek };
-                    apply_together(rules, operation, &admission, plan, verdicts, now);
+                    apply_together(rules, operation, &admission, plan, verdicts, now, holder);
                     for ((index, ..), verdict) in admission.together().zip(verdicts.iter()) {
                         statuses[index].verdict = *verdict;
                     }
@@ -143,8 +143,10 @@ pub(super) fn apply_one(
     identity: &[u8],
     cost: u64,
     now: Timestamp,
+    holder: Option<Holder>,
 ) -> Verdict {
-    let verdict = apply_to_counter(operation, &rules.counter(mode.limits, identity), cost, now);
+    let counter = rules.counter(mode.limits, identity);
+    let verdict = apply_to_counter(operation, &counter, cost, now, holder);
     match mode.limits {
         ChargedLimits::Rule(_) => verdict,
         ChargedLimits::Override(limit) => override_verdict(operation, limit, cost, verdict),
@@ -159,6 +161,7 @@ fn apply_together(
     plan: &Plan,
     verdicts: &mut Vec<Verdict>,
     now: Timestamp,
+    holder: Option<Holder>,
 ) {
     let mut steps = admission.together();
     let (Some(first), second) = (steps.next(), steps.next()) else { return };
@@ -169,12 +172,12 @@ fn apply_together(
         // By far the most requests: no list of counters is built.
         let (counter, cost) = counter(first);
         verdicts.clear();
-        verdicts.push(apply_to_counter(operation, &counter, cost, now));
+        verdicts.push(apply_to_counter(operation, &counter, cost, now, holder));
         return;
     };
     let counters: Vec<_> = [first, second].into_iter().chain(steps).map(counter).collect();
     // No algorithm refuses a peek, or a hit that brings its own id.
-    let _ = apply_each(&counters, &operation.op(), now, verdicts);
+    let _ = apply_each(&counters, &|cost| operation.op(cost, holder), now, verdicts);
 }
 
 #[inline]
@@ -183,8 +186,10 @@ fn apply_to_counter(
     counter: &CounterRef<'_>,
     cost: u64,
     now: Timestamp,
+    holder: Option<Holder>,
 ) -> Verdict {
     match operation {
+        Operation::Hit if holder.is_some() => counter.apply(Op::Hit { cost, holder }, now),
         Operation::Hit => counter.hit(cost, now),
         Operation::Peek => counter.apply(Op::Peek { cost }, now),
         Operation::Refund => counter.apply(Op::Refund { cost }, now),
@@ -198,14 +203,15 @@ fn identity(plan: &Plan, index: usize) -> &[u8] {
 }
 
 impl Operation {
-    /// The operation on counters that are decided together, by the cost.
+    /// The operation on counters that are decided together. A hit holds slots under an id; by
+    /// default a new one.
     #[must_use]
-    pub fn op(self) -> fn(u64) -> Op {
+    pub fn op(self, cost: u64, holder: Option<Holder>) -> Op {
         match self {
-            Self::Hit => |cost| Op::Hit { cost, holder: Some(new_holder()) },
-            Self::Peek => |cost| Op::Peek { cost },
-            Self::Refund => |cost| Op::Refund { cost },
-            Self::Reset => |_| Op::Reset,
+            Self::Hit => Op::Hit { cost, holder: Some(holder.unwrap_or_else(new_holder)) },
+            Self::Peek => Op::Peek { cost },
+            Self::Refund => Op::Refund { cost },
+            Self::Reset => Op::Reset,
         }
     }
 }

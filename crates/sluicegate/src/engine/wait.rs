@@ -19,7 +19,7 @@ use sluicegate_rules::request::Request;
 use tokio::sync::Notify;
 
 use super::admission::Operation;
-use super::backend::{Backend, BoundStep};
+use super::backend::{ApplyError, Backend, BoundStep};
 use super::{Checked, Engine, HoldError, Snapshot};
 use crate::answer::Policy;
 use crate::limiter::Queued;
@@ -78,6 +78,31 @@ impl<B: Backend + ?Sized> Engine<B> {
         holder: Holder,
         max_wait: Span,
     ) -> Result<Waited, HoldError> {
+        self.wait_and_hold(request, holder, max_wait, None).await
+    }
+
+    /// The same, and reserves what was waited for: from its turn on it is a reservation, as that of
+    /// [`Engine::reserve`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait`].
+    pub async fn reserve_waiting(
+        &self,
+        request: &Request<'_>,
+        holder: Holder,
+        ttl: Span,
+        max_wait: Span,
+    ) -> Result<Waited, HoldError> {
+        self.wait_and_hold(request, holder, max_wait, Some(ttl)).await
+    }
+
+    async fn wait_and_hold(
+        &self,
+        request: &Request<'_>,
+        holder: Holder,
+        max_wait: Span,
+        ttl: Option<Span>,
+    ) -> Result<Waited, HoldError> {
         let started = self.now();
         let deadline = started.after(max_wait);
         let poll_interval = self.backend().slot_waiting().poll_interval;
@@ -114,13 +139,24 @@ impl<B: Backend + ?Sized> Engine<B> {
         }
         let turn_at = self.now().max(started).after(checked.wait());
         self.hold_until(request, holder, turn_at).await;
-        turn.is_booked = false;
-        // What cannot be cancelled any more need not be remembered.
         let (rules, now, mut has_slot) = (self.snapshot(), self.now().max(turn_at), false);
         let mut plan = Plan::default();
         for step in booked_steps(&rules, request, &mut plan) {
-            has_slot |= self.backend().forget(step, holder, now).await;
+            match ttl {
+                // What cannot be cancelled any more need not be remembered.
+                None => has_slot |= self.backend().forget(step, holder, now).await,
+                Some(ttl) => {
+                    has_slot |= step.counter.has_slots();
+                    let op = Op::Renew { ttl, holder };
+                    let reserved = self.backend().apply_to(&[step], op, now).await;
+                    // A step whose rule was changed meanwhile may hold nothing.
+                    if let Err(ApplyError::Store(failure)) = reserved {
+                        return Err(HoldError::Store(failure));
+                    }
+                }
+            }
         }
+        turn.is_booked = false;
         Ok(Waited { checked, waited: self.now().since(started), has_slot })
     }
 
