@@ -45,6 +45,8 @@ named! {
         Reserve = "reserve",
         /// `/v1/commit`.
         Commit = "commit",
+        /// `/v1/renew`.
+        Renew = "renew",
         /// `/v1/cancel`.
         Cancel = "cancel",
         /// `/v1/wait`.
@@ -67,8 +69,14 @@ named! {
         RespReserve = "sg.reserve",
         /// `SG.COMMIT`.
         RespCommit = "sg.commit",
+        /// `SG.RENEW`.
+        RespRenew = "sg.renew",
         /// `SG.CANCEL`.
         RespCancel = "sg.cancel",
+        /// `SG.INSPECT`.
+        RespInspect = "sg.inspect",
+        /// `SG.EXPLAIN`.
+        RespExplain = "sg.explain",
         /// `SG.WAIT`.
         RespWait = "sg.wait",
     }

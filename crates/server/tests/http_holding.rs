@@ -87,10 +87,7 @@ async fn an_estimate_is_settled_with_what_was_used() {
     assert_eq!(service.reservations().pending(service.engine().now()), 0);
 
     let again = ask(&app, "/v1/commit", json!({ "reservation": name, "hits": 150 })).await;
-    assert_eq!(
-        (again.status, code(&again).as_str()),
-        (StatusCode::NOT_FOUND, "unknown_reservation")
-    );
+    assert_eq!((again.status, code(&again).as_str()), (StatusCode::GONE, "settled_reservation"));
     assert_eq!(left(&app).await, 850);
     assert_eq!(service.telemetry().calls(Endpoint::Commit), 2);
     assert_eq!(service.telemetry().failures(Endpoint::Commit, Fault::Invalid), 1);
@@ -104,7 +101,7 @@ async fn what_is_not_needed_is_given_back() {
     assert_eq!((told.status, &told.json()["returned"]), (StatusCode::OK, &json!(400)));
     assert_eq!(left(&app).await, 1_000);
     let again = ask(&app, "/v1/cancel", json!({ "reservation": name })).await;
-    assert_eq!(again.status, StatusCode::NOT_FOUND);
+    assert_eq!(again.status, StatusCode::GONE);
 }
 
 #[tokio::test]
@@ -234,12 +231,6 @@ async fn what_cannot_be_read_is_told_where() {
         ),
         ("/v1/commit", json!({ "hits": 3 }), "`reservation` is missing"),
         ("/v1/commit", json!({ "reservation": name }), "`hits` is missing"),
-        ("/v1/commit", json!({ "reservation": "a b", "hits": 3 }), "this is not a reservation"),
-        (
-            "/v1/commit",
-            json!({ "reservation": &name[1..], "hits": 3 }),
-            "this is not a reservation",
-        ),
         ("/v1/cancel", json!({ "reservation": "x".repeat(8_193) }), "has 8193 bytes"),
         ("/v1/cancel", json!({ "reservation": name, "hits": 3 }), "unknown field `hits`"),
         ("/v1/cancel", json!([]), "an object such as"),

@@ -74,7 +74,7 @@ async fn late_settlements_are_remembered_up_to_the_bound() {
     }
     let settled = |name: &Value| json!({ "reservation": name, "hits": 1 });
     assert_eq!(ask(&app, "/v1/commit", settled(&names[0])).await.status, StatusCode::OK);
-    assert_eq!(ask(&app, "/v1/commit", settled(&names[4])).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(ask(&app, "/v1/commit", settled(&names[4])).await.status, StatusCode::GONE);
     let peeked = json!({ "domain": "llm", "descriptors": [{ "user": "42" }], "hits": 0 });
     let left = ask(&app, "/v1/peek", peeked).await.json()["statuses"][0]["remaining"].clone();
     assert_eq!(left, 999, "the first was charged late, and nothing else");

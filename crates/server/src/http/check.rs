@@ -18,9 +18,10 @@ use super::error::{ApiError, JSON, PROBLEM};
 use super::idempotency::{ApiResponse, IdempotencyHeader};
 use super::openapi::{ErrorResponses, IdempotencyResponses, OperatorResponses};
 use super::request::{ParsedCheck, ParsedChecks, read_checks};
-use super::response::{write_checked, write_inspected};
+use super::response::{text, write_checked, write_inspected};
 use super::schema::{CheckBody, CheckResponse, DeniedResponse};
 use super::{Api, ErrorFormat};
+use crate::reservations::Reservations;
 use crate::rls::response::Code;
 use crate::status::{charged_all, deciding_status, denying_status, policies};
 use crate::telemetry::Endpoint;
@@ -35,6 +36,7 @@ pub(super) enum CheckOperation {
     Refund,
     Inspect,
     Reset,
+    Credit,
 }
 
 /// Capacity of a response body.
@@ -167,6 +169,9 @@ impl Api {
         self.require_rules()?;
         let batch = read_checks(body, &self.options.limits)?;
         let rules = self.app.engine().snapshot();
+        if matches!(operation, CheckOperation::Refund | CheckOperation::Credit) {
+            refuse_slots(&batch, &rules)?;
+        }
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         let mut checked = CHECKED.take();
         let response = match &*batch.checks {
@@ -268,7 +273,7 @@ impl Api {
         let applied = match operation {
             CheckOperation::Check => Operation::Hit,
             CheckOperation::Peek => Operation::Peek,
-            CheckOperation::Refund => Operation::Refund,
+            CheckOperation::Refund | CheckOperation::Credit => Operation::Refund,
             CheckOperation::Reset => Operation::Reset,
             CheckOperation::Inspect => {
                 let inspected = engine.inspect(call).await;
@@ -277,7 +282,13 @@ impl Api {
                 return Ok(false);
             }
         };
-        engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
+        let mut ticket = None;
+        if applied == Operation::Hit && rules.has_slots() {
+            ticket = Reservations::check(engine, call, checked).await?;
+        } else {
+            engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
+        }
+        rules.estimate_slot_waits(checked, now);
         self.app.record_unmatched(rules, request, checked)?;
         let allowed = match operation {
             CheckOperation::Check => self.app.code_of(rules, request, checked) == Code::Ok,
@@ -285,6 +296,9 @@ impl Api {
         };
         let is_denied = operation == CheckOperation::Check && !allowed;
         self.write_result(allowed, is_denied, call, checked, out);
+        if let Some(ticket) = ticket {
+            text(out, r#","reservation":"#, &ticket.to_string());
+        }
         out.push(b'}');
         Ok(is_denied)
     }
@@ -362,10 +376,20 @@ pub(super) fn write_denial(
     }
 }
 
+/// Refuses to refund slots: they are released.
+pub(super) fn refuse_slots(batch: &ParsedChecks<'_>, rules: &Snapshot<'_>) -> Result<(), ApiError> {
+    for check in batch.checks.iter().filter(|_| rules.has_slots()) {
+        if let Some(index) = check.with_request(|request| rules.slot_descriptor(request)) {
+            return Err(ApiError::slot_refund(index));
+        }
+    }
+    Ok(())
+}
+
 impl CheckOperation {
     /// Whether it changes counters, so that a repeated request matters.
     const fn is_charge(self) -> bool {
-        matches!(self, Self::Check | Self::Refund)
+        matches!(self, Self::Check | Self::Refund | Self::Credit)
     }
 
     pub(super) const fn span_name(self) -> &'static str {
@@ -375,6 +399,7 @@ impl CheckOperation {
             Self::Refund => "POST /v1/refund",
             Self::Inspect => "POST /v1/keys/inspect",
             Self::Reset => "POST /v1/keys/reset",
+            Self::Credit => "POST /v1/keys/credit",
         }
     }
 
@@ -383,7 +408,7 @@ impl CheckOperation {
             Self::Check => Endpoint::Check,
             Self::Peek => Endpoint::Peek,
             Self::Refund => Endpoint::Refund,
-            Self::Inspect | Self::Reset => Endpoint::Keys,
+            Self::Inspect | Self::Reset | Self::Credit => Endpoint::Keys,
         }
     }
 }

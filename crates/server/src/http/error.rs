@@ -132,6 +132,16 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "refund_unproven", message)
     }
 
+    /// Refund of a request that takes a slot.
+    pub(super) fn slot_refund(descriptor: usize) -> Self {
+        let message = format!(
+            "descriptors[{descriptor}] is under a concurrency limit, and a slot is not refunded but released; send the \
+             `reservation` of its check to /v1/cancel, and refund the other descriptors without this one"
+        );
+        let field = format!("descriptors[{descriptor}]");
+        Self::invalid(message).with_context(json!({ "field": field }))
+    }
+
     /// Operator endpoints are off.
     pub(super) fn keys_off() -> Self {
         let message = "operator endpoints are off, since this address can be reached from other machines and no token is \

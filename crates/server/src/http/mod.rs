@@ -6,10 +6,12 @@
 //! | `POST /v1/peek` | decides without charging | 200, also if it would be denied |
 //! | `POST /v1/refund` | refunds a charged check | 200; 403 without proof of the charge |
 //! | `POST /v1/reserve` | charges an estimate | as `/v1/check`, with a `reservation` |
-//! | `POST /v1/commit`, `/cancel` | settles a reservation | 200; 404 if unknown |
+//! | `POST /v1/commit`, `/cancel` | settles a reservation | 200; 404 if unknown, 410 if settled |
+//! | `POST /v1/renew` | restarts its lifetime | the same |
 //! | `POST /v1/wait` | waits until admitted | 200; 429 at once if that takes too long |
 //! | `POST /v1/explain` | explains rules and outcome; nothing is charged | as `/v1/keys` |
 //! | `POST /v1/keys/inspect`, `/reset` | shows or resets limits | 200; 401, or 403 if off |
+//! | `POST /v1/keys/credit` | gives hits back without proof | the same |
 //! | `/v1/forward-auth[/DOMAIN]` | decides a proxy's request | 200; denied: by the rules |
 //! | `/json`, `GET /healthcheck` | as envoyproxy/ratelimit | 200, 429, 400; 200, 500 |
 //! | `GET /openapi.json` | the API for machines | 200 |
@@ -147,17 +149,19 @@ impl Default for BodyLimits {
 }
 
 /// All routes, for error messages.
-const ROUTES: [&str; 14] = [
+const ROUTES: [&str; 16] = [
     "/v1/check",
     "/v1/peek",
     "/v1/refund",
     "/v1/reserve",
     "/v1/commit",
+    "/v1/renew",
     "/v1/cancel",
     "/v1/wait",
     "/v1/explain",
     "/v1/keys/inspect",
     "/v1/keys/reset",
+    "/v1/keys/credit",
     forward_auth::PATH,
     "/json",
     "/healthcheck",
@@ -202,11 +206,13 @@ pub fn routes(app: App, options: Options) -> Routes {
         .route("/v1/refund", post(check::refund))
         .route("/v1/reserve", post(reservations::reserve))
         .route("/v1/commit", post(reservations::commit))
+        .route("/v1/renew", post(reservations::renew))
         .route("/v1/cancel", post(reservations::cancel))
         .route("/v1/wait", post(reservations::wait))
         .route("/v1/explain", post(operator::explain))
         .route("/v1/keys/inspect", post(operator::inspect))
         .route("/v1/keys/reset", post(operator::reset))
+        .route("/v1/keys/credit", post(operator::credit))
         .route(forward_auth::PATH, any(forward_auth::forward_auth))
         .route("/v1/forward-auth/{*domain}", any(forward_auth::forward_auth_for))
         .route("/v1/forward-auth/", any(forward_auth::forward_auth))

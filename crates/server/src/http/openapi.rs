@@ -47,11 +47,13 @@ pub(super) async fn get() -> Response {
         super::check::refund,
         super::reservations::reserve,
         super::reservations::commit,
+        super::reservations::renew,
         super::reservations::cancel,
         super::reservations::wait,
         super::operator::explain,
         super::operator::inspect,
         super::operator::reset,
+        super::operator::credit,
         super::forward_auth::forward_auth,
         super::json::rate_limit,
         super::json::health,
@@ -94,6 +96,18 @@ pub(super) enum IdempotencyResponses {
     /// The `Idempotency-Key` was used for another request.
     #[response(status = 422)]
     Reused(ErrorResponse),
+}
+
+/// Errors of requests about a reservation.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only for the document")]
+pub(super) enum ReservationResponses {
+    /// `unknown_reservation`: the token was never issued.
+    #[response(status = 404)]
+    Unknown(ErrorResponse),
+    /// `settled_reservation`: nothing is held under the token any more.
+    #[response(status = 410)]
+    Settled(ErrorResponse),
 }
 
 /// Errors of operator endpoints.

@@ -20,10 +20,10 @@ use sluicegate::explain::explain_on;
 use sluicegate::rules::request::Request;
 
 use super::body::receive;
-use super::check::CheckOperation;
+use super::check::{CheckOperation, refuse_slots};
 use super::error::{ApiError, JSON};
 use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
-use super::openapi::{ErrorResponses, OperatorResponses};
+use super::openapi::{ErrorResponses, IdempotencyResponses, OperatorResponses};
 use super::request::read_checks;
 use super::schema::{CheckBody, CheckResponse, ExplainResponse, InspectResponse};
 use super::{Api, KeysAccess, Peer};
@@ -53,6 +53,18 @@ pub(super) async fn inspect(State(api): State<Arc<Api>>, request: HttpRequest) -
 )]
 pub(super) async fn reset(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
     api.keys(CheckOperation::Reset, request).await
+}
+
+/// Gives hits back to every limit of a request, at most until it is full: a top-up. Needs no proof
+/// of a charge.
+#[utoipa::path(
+    post, path = "/v1/keys/credit", tag = "keys",
+    params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. A request that is repeated with the same key and body gets the first response, and credits nothing again.")),
+    request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }], "hits": 1 })),
+    responses((status = 200, description = "State of the limits after the credit.", body = CheckResponse), ErrorResponses, IdempotencyResponses, OperatorResponses),
+)]
+pub(super) async fn credit(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {
+    api.keys(CheckOperation::Credit, request).await
 }
 
 /// Explains which rules apply to a request, what would happen now, and why. Nothing is charged.
@@ -151,6 +163,8 @@ impl Api {
         span: Option<&mut Span>,
     ) -> Result<ApiResponse, ApiError> {
         let check = key.keyed(Endpoint::Check, body)?.ok_or_else(ApiError::unproven)?;
+        // Before the proof is consumed.
+        refuse_slots(&read_checks(body, &self.options.limits)?, &self.app.engine().snapshot())?;
         let refund = async {
             if !self.app.take_charge(&check, now) {
                 return Err(ApiError::unproven());

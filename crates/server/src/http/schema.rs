@@ -135,6 +135,8 @@ pub struct CheckResult {
     pub allowed: bool,
     /// Status of each descriptor, in order.
     pub statuses: Vec<CheckStatus>,
+    /// Name of the concurrency slot that was acquired, to release it.
+    pub reservation: Option<String>,
 }
 
 /// Result of a denied check.
@@ -378,6 +380,9 @@ pub struct ReserveRequest {
     /// Milliseconds after which it expires: 60,000 by default, a day at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// Milliseconds to wait until it is admitted, ten minutes at most. Absent: does not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// An admitted reservation.
@@ -393,6 +398,28 @@ pub struct ReserveResponse {
     pub reservation: String,
     /// Milliseconds after which it expires.
     pub expires_after_ms: u64,
+    /// Milliseconds that it waited, if it was to wait.
+    pub waited_ms: Option<u64>,
+}
+
+/// Restarts the lifetime of a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Renews)]
+pub struct RenewRequest {
+    /// Name of the reservation, or of a slot.
+    pub reservation: String,
+    /// Milliseconds after which it expires, a day at most.
+    pub ttl_ms: u64,
+}
+
+/// A renewed reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Renewed)]
+pub struct RenewResponse {
+    /// Milliseconds after which it expires: `ttl_ms`, or the lease of its slot if that is shorter.
+    pub expires_after_ms: u64,
 }
 
 /// Settles a reservation with what was used.
@@ -404,6 +431,9 @@ pub struct CommitRequest {
     pub reservation: String,
     /// Hits that were used: less than reserved, or more.
     pub hits: u64,
+    /// Whether the rest stays reserved. A later commit counts what was used since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial: Option<bool>,
 }
 
 /// Cancels a reservation.
@@ -420,6 +450,8 @@ pub struct CancelRequest {
 #[serde(deny_unknown_fields)]
 #[schema(as = Settled)]
 pub struct SettleResponse {
+    /// Of a partial commit: hits that stay reserved.
+    pub held: Option<u64>,
     /// Refunded hits, of the limit that refunded least.
     pub returned: u64,
     /// Status of each descriptor, in order.

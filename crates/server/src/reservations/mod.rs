@@ -77,6 +77,8 @@ pub enum ReservationError {
     Hold(HoldError),
     /// The ticket is invalid, or would be too long.
     Ticket(TicketError),
+    /// The ticket names a slot of a request whose hits are charged already.
+    SlotOnly,
     /// Too many pending reservations.
     TooManyReservations {
         /// The limit.
@@ -110,26 +112,62 @@ impl Reservations {
     ) -> Result<Option<Ticket>, ReservationError> {
         let Call { rules, request, now, .. } = call;
         self.drop_expired(engine, rules, now).await;
-        let expires_at = now.after(ttl.min(TTL_MAX));
+        let ttl = ttl.min(TTL_MAX);
+        let (ticket, mut entry) = self.add_pending(request, now.after(ttl), now)?;
+        // Counted before the outcome is known, also if the client goes away meanwhile.
+        entry.reverts = false;
+        let reserved = engine.reserve(call, ticket.holder(), ttl, checked).await;
+        entry.finish(&ticket, reserved.is_ok() && is_held(rules, checked));
+        reserved.map_err(ReservationError::Hold)?;
+        Ok(checked.allowed.then_some(ticket))
+    }
+
+    /// Waits until the request is admitted, and reserves what was waited for. Dropping the future
+    /// gives the turn up.
+    ///
+    /// # Errors
+    /// When it cannot be reserved.
+    pub async fn reserve_waiting(
+        &self,
+        engine: &Engine<dyn Backend>,
+        request: &Request<'_>,
+        ttl: Span,
+        timeout: Span,
+    ) -> Result<(Waited, Option<Ticket>), ReservationError> {
+        let now = engine.now();
+        self.drop_expired(engine, &engine.snapshot(), now).await;
+        let (ttl, timeout) = (ttl.min(TTL_MAX), timeout.min(WAIT_TIMEOUT_MAX));
+        let (ticket, entry) = self.add_pending(request, now.after(timeout).after(ttl), now)?;
+        let _permit = self.wait_permit()?;
+        let waited = engine.reserve_waiting(request, ticket.holder(), ttl, timeout).await;
+        let waited = waited.map_err(ReservationError::Hold)?;
+        // Held from now on, not since it began to wait.
+        let held = Ticket::new(request, ticket.holder(), engine.now(), ticket.forgotten_at());
+        let ticket = held.unwrap_or(ticket);
+        entry.finish(&ticket, is_held(&engine.snapshot(), &waited.checked));
+        let ticket = waited.checked.allowed.then_some(ticket);
+        Ok((waited, ticket))
+    }
+
+    /// Counts a reservation that may be made now.
+    fn add_pending(
+        &self,
+        request: &Request<'_>,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(Ticket, PendingEntry<'_>), ReservationError> {
         let usual = PendingReservations::forgotten_at(expires_at);
-        let mut ticket = Ticket::new(request, new_holder(), usual)?;
+        let ticket = Ticket::new(request, new_holder(), now, usual)?;
         let forgotten_at = self.pending.add(expires_at, ticket.bytes(), now);
         let too_many = || ReservationError::TooManyReservations { max: self.pending.max() };
         let forgotten_at = forgotten_at.ok_or_else(too_many)?;
-        let revert = || self.pending.revert(expires_at, forgotten_at);
-        if forgotten_at != usual {
-            let brief = Ticket::new(request, ticket.holder(), forgotten_at);
-            ticket = brief.inspect_err(|_| revert())?;
+        let entry =
+            PendingEntry { pending: &self.pending, expires_at, forgotten_at, reverts: true };
+        match forgotten_at == usual {
+            true => Ok((ticket, entry)),
+            // A brief one.
+            false => Ok((Ticket::new(request, ticket.holder(), now, forgotten_at)?, entry)),
         }
-        // Counted before the outcome is known, also if the client goes away meanwhile.
-        let reserved = engine.reserve(call, ticket.holder(), ttl.min(TTL_MAX), checked).await;
-        if reserved.is_err() || !checked.allowed || !is_reservable(rules, checked) {
-            revert();
-        } else {
-            self.pending.reserved(&ticket, expires_at);
-        }
-        reserved.map_err(ReservationError::Hold)?;
-        Ok(checked.allowed.then_some(ticket))
     }
 
     /// Drops expired brief reservations from the counters.
@@ -156,7 +194,7 @@ impl Reservations {
     /// # Errors
     /// When it would be too long.
     pub fn reserve_nothing(request: &Request<'_>) -> Result<Ticket, ReservationError> {
-        Ok(Ticket::new(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
+        Ok(Ticket::slot(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
     }
 
     /// Commits what was used, or cancels; returns how much was refunded.
@@ -174,24 +212,85 @@ impl Reservations {
     ) -> Result<u64, ReservationError> {
         let entries = ticket.entries();
         let descriptors = ticket.descriptors(&entries);
-        let holder = ticket.holder();
         let request = ticket.request(used.unwrap_or(0), &descriptors);
-        if holder == Ticket::NO_HOLDER {
-            let nothing = ticket.request(0, &descriptors);
-            let call = Call::new(rules, &nothing, now);
-            let peeked = engine.apply(Operation::Peek, call, checked).await;
-            peeked.map_err(|error| ReservationError::Hold(error.into()))?;
+        let call = Call::new(rules, &request, now);
+        if ticket.holder() == Ticket::NO_HOLDER {
+            peek(engine, call, checked).await?;
             return Ok(0);
         }
-        let call = Call::new(rules, &request, now);
         let settled = match used {
-            Some(_) => engine.commit(call, holder, checked).await,
-            None => engine.cancel(call, holder, checked).await,
+            Some(_) if ticket.is_slot() && !rules.takes_slots_only(&request) => {
+                return Err(ReservationError::SlotOnly);
+            }
+            Some(_) => engine.commit(call, ticket.holder(), checked).await,
+            None => engine.cancel(call, ticket.holder(), checked).await,
         };
-        if settled.is_ok() && is_reservable(rules, checked) {
-            self.pending.settled(ticket);
+        if settled.is_ok() {
+            rules.observe_hold(checked, now.since(ticket.issued_at()));
+            if is_reservable(rules, checked) && !ticket.is_slot() {
+                self.pending.settled(ticket);
+            }
         }
         settled.map_err(ReservationError::Hold)
+    }
+
+    /// Commits a part of a reservation; returns how much stays reserved.
+    ///
+    /// # Errors
+    /// When there is no such reservation.
+    pub async fn commit_part(
+        &self,
+        engine: &Engine<dyn Backend>,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        used: u64,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<u64, ReservationError> {
+        let entries = ticket.entries();
+        let descriptors = ticket.descriptors(&entries);
+        let request = ticket.request(used, &descriptors);
+        let call = Call::new(rules, &request, now);
+        if ticket.holder() == Ticket::NO_HOLDER {
+            peek(engine, call, checked).await?;
+            return Ok(0);
+        }
+        if ticket.is_slot() {
+            return Err(ReservationError::SlotOnly);
+        }
+        let held = engine.commit_part(call, ticket.holder(), checked).await;
+        held.map_err(ReservationError::Hold)
+    }
+
+    /// Restarts the lifetime of a reservation, or the lease of a slot; returns the time until it
+    /// expires.
+    ///
+    /// # Errors
+    /// When there is no such reservation.
+    pub async fn renew(
+        &self,
+        engine: &Engine<dyn Backend>,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        ttl: Span,
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<Span, ReservationError> {
+        let entries = ticket.entries();
+        let descriptors = ticket.descriptors(&entries);
+        let request = ticket.request(0, &descriptors);
+        let call = Call::new(rules, &request, now);
+        let ttl = ttl.min(TTL_MAX);
+        if ticket.holder() == Ticket::NO_HOLDER {
+            peek(engine, call, checked).await?;
+            return Ok(ttl);
+        }
+        let renewed = engine.renew(call, ticket.holder(), ttl, checked).await;
+        let expires_after = renewed.map_err(ReservationError::Hold)?;
+        if is_reservable(rules, checked) && !ticket.is_slot() {
+            self.pending.renewed(ticket, now.after(ttl), now);
+        }
+        Ok(expires_after)
     }
 
     /// Waits until the request is admitted. The ticket releases a concurrency slot, if one was
@@ -206,12 +305,35 @@ impl Reservations {
         timeout: Span,
     ) -> Result<(Waited, Option<Ticket>), ReservationError> {
         // The rule limits how long a slot is held, so it does not count as a reservation.
-        let ticket = Ticket::new(request, new_holder(), Timestamp::EPOCH)?;
+        let ticket = Ticket::slot(request, new_holder(), engine.now())?;
         let _permit = self.wait_permit()?;
         let waited = engine.wait(request, ticket.holder(), timeout.min(WAIT_TIMEOUT_MAX)).await;
         let waited = waited.map_err(ReservationError::Hold)?;
-        let ticket = waited.has_slot.then_some(ticket);
+        // Held from now on, not since it began to wait.
+        let held = || Ticket::slot(request, ticket.holder(), engine.now());
+        let ticket = waited.has_slot.then(held).transpose()?;
         Ok((waited, ticket))
+    }
+
+    /// Decides a request, and charges it if admitted. The ticket releases a concurrency slot, if
+    /// one was taken.
+    ///
+    /// # Errors
+    /// When its slot could not be named, or the store does not answer.
+    pub async fn check(
+        engine: &Engine<dyn Backend>,
+        call: Call<'_>,
+        checked: &mut Checked,
+    ) -> Result<Option<Ticket>, ReservationError> {
+        let Call { rules, request, now, .. } = call;
+        let mut ticket = None;
+        if rules.slot_descriptor(request).is_some() {
+            ticket = Some(Ticket::slot(request, new_holder(), now)?);
+        }
+        let call = Call { holder: ticket.as_ref().map(Ticket::holder), ..call };
+        let decided = engine.apply(Operation::Hit, call, checked).await;
+        decided.map_err(|error| ReservationError::Hold(error.into()))?;
+        Ok(ticket.filter(|_| rules.holds_slot(checked)))
     }
 
     /// Number of reservations that are neither settled nor expired.
@@ -252,6 +374,49 @@ fn is_reservable(rules: &Snapshot<'_>, checked: &Checked) -> bool {
     checked.listed().is_none() && checked.statuses.iter().any(|status| may(status.target))
 }
 
+/// Whether a request is admitted and holds something that is counted.
+fn is_held(rules: &Snapshot<'_>, checked: &Checked) -> bool {
+    checked.allowed && is_reservable(rules, checked)
+}
+
+/// State of the limits of a request.
+async fn peek(
+    engine: &Engine<dyn Backend>,
+    call: Call<'_>,
+    checked: &mut Checked,
+) -> Result<(), ReservationError> {
+    let nothing = Request { hits: 0, ..*call.request };
+    let call = Call { request: &nothing, ..call };
+    let peeked = engine.apply(Operation::Peek, call, checked).await;
+    peeked.map_err(|error| ReservationError::Hold(error.into()))
+}
+
+/// A reservation that is counted. Reverted when dropped, unless it was made.
+struct PendingEntry<'a> {
+    pending: &'a PendingReservations,
+    expires_at: Timestamp,
+    forgotten_at: Timestamp,
+    reverts: bool,
+}
+
+impl PendingEntry<'_> {
+    /// The outcome is known.
+    fn finish(mut self, ticket: &Ticket, is_held: bool) {
+        self.reverts = !is_held;
+        if is_held {
+            self.pending.reserved(ticket, self.expires_at);
+        }
+    }
+}
+
+impl Drop for PendingEntry<'_> {
+    fn drop(&mut self) {
+        if self.reverts {
+            self.pending.revert(self.expires_at, self.forgotten_at);
+        }
+    }
+}
+
 /// Counts a waiting request until dropped.
 struct WaitPermit<'a>(&'a Reservations);
 
@@ -272,6 +437,10 @@ impl fmt::Display for ReservationError {
         match self {
             Self::Hold(error) => error.fmt(f),
             Self::Ticket(error) => error.fmt(f),
+            Self::SlotOnly => f.write_str(
+                "this token holds a slot, and the hits of its request were charged when it was admitted; \
+                 cancel it to release the slot, and reserve (with a timeout) to commit hits later",
+            ),
             Self::TooManyReservations { max } => write!(
                 f,
                 "too many reservations: `{max}` are neither settled nor expired; commit or cancel them"

@@ -6,15 +6,17 @@
 //! counters when it expires. Expired reservations therefore never block new ones, and memory is
 //! bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
-use sluicegate::{Span, Timestamp};
+use sluicegate::{Holder, Span, Timestamp};
 
 use super::Ticket;
 
 /// Tickets of brief reservations, together; beyond, none is admitted.
 const BRIEF_BYTES_MAX: usize = 64 << 20;
+/// Renewed reservations from which forgotten ones are dropped.
+const SWEEP_MIN: usize = 1_024;
 /// Retention of expired reservations, for late commits.
 const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 
@@ -44,6 +46,10 @@ struct PendingCounts {
     /// Brief reservations by expiry and holder.
     brief: BTreeMap<(u64, u64), Ticket>,
     brief_bytes: usize,
+    /// Current expiry of renewed reservations, by holder.
+    renewed: HashMap<Holder, Timestamp>,
+    /// Size of `renewed` at which the forgotten ones are dropped.
+    sweep_at: usize,
 }
 
 /// Counts per time slot of `UNIT` microseconds.
@@ -101,20 +107,37 @@ impl PendingReservations {
         if ticket.forgotten_at() == expires_at {
             let mut counts = self.counts.lock();
             counts.brief_bytes += ticket.bytes();
-            counts.brief.insert(brief_key(ticket), ticket.clone());
+            counts.brief.insert(brief_key(ticket, expires_at), ticket.clone());
         }
     }
 
     /// Removes a settled reservation. Tickets from before a restart are not counted.
     pub(super) fn settled(&self, ticket: &Ticket) {
         let mut counts = self.counts.lock();
-        let forgotten_at = ticket.forgotten_at();
-        if let Some(brief) = counts.brief.remove(&brief_key(ticket)) {
-            counts.brief_bytes -= brief.bytes();
-            counts.active.remove(forgotten_at);
+        let expires_at = counts.expires_at(ticket);
+        counts.renewed.remove(&ticket.holder());
+        counts.remove(ticket, expires_at);
+    }
+
+    /// Moves a reservation to its new expiry, if it is counted here.
+    pub(super) fn renewed(&self, ticket: &Ticket, expires_at: Timestamp, now: Timestamp) {
+        let mut counts = self.counts.lock();
+        let old = counts.expires_at(ticket);
+        let brief = counts.brief.contains_key(&brief_key(ticket, old));
+        if !counts.remove(ticket, old) {
+            return;
+        }
+        counts.active.add(expires_at);
+        if brief {
+            counts.brief_bytes += ticket.bytes();
+            counts.brief.insert(brief_key(ticket, expires_at), ticket.clone());
         } else {
-            counts.active.remove(forgotten_at.before(REMEMBERED));
-            counts.remembered.remove(forgotten_at);
+            counts.remembered.add(Self::forgotten_at(expires_at));
+        }
+        counts.renewed.insert(ticket.holder(), expires_at);
+        if counts.renewed.len() >= counts.sweep_at.max(SWEEP_MIN) {
+            counts.renewed.retain(|_, expires_at| Self::forgotten_at(*expires_at) > now);
+            counts.sweep_at = counts.renewed.len() * 2;
         }
     }
 
@@ -125,6 +148,7 @@ impl PendingReservations {
         let first = counts.brief.first_entry().filter(|first| first.key().0 <= now);
         let ticket = first?.remove();
         counts.brief_bytes -= ticket.bytes();
+        counts.renewed.remove(&ticket.holder());
         Some(ticket)
     }
 
@@ -148,6 +172,26 @@ impl PendingCounts {
         self.active.expire(now);
         self.remembered.expire(now);
     }
+
+    /// When a reservation expires: by its ticket, unless it was renewed.
+    fn expires_at(&self, ticket: &Ticket) -> Timestamp {
+        let by_ticket = || {
+            let forgotten_at = ticket.forgotten_at();
+            let is_brief = self.brief.contains_key(&brief_key(ticket, forgotten_at));
+            if is_brief { forgotten_at } else { forgotten_at.before(REMEMBERED) }
+        };
+        self.renewed.get(&ticket.holder()).copied().unwrap_or_else(by_ticket)
+    }
+
+    /// Removes a reservation that expires at this time; whether it was counted.
+    fn remove(&mut self, ticket: &Ticket, expires_at: Timestamp) -> bool {
+        if let Some(brief) = self.brief.remove(&brief_key(ticket, expires_at)) {
+            self.brief_bytes -= brief.bytes();
+        } else {
+            self.remembered.remove(PendingReservations::forgotten_at(expires_at));
+        }
+        self.active.remove(expires_at)
+    }
 }
 
 impl<const UNIT: u64> ByTime<UNIT> {
@@ -156,14 +200,16 @@ impl<const UNIT: u64> ByTime<UNIT> {
         self.total += 1;
     }
 
-    fn remove(&mut self, at: Timestamp) {
+    /// Removes one; whether there was any.
+    fn remove(&mut self, at: Timestamp) -> bool {
         let moment = rounded_up(at, UNIT);
-        let Some(count) = self.counts.get_mut(&moment) else { return };
+        let Some(count) = self.counts.get_mut(&moment) else { return false };
         *count -= 1;
         if *count == 0 {
             self.counts.remove(&moment);
         }
         self.total -= 1;
+        true
     }
 
     fn expire(&mut self, now: Timestamp) {
@@ -174,8 +220,8 @@ impl<const UNIT: u64> ByTime<UNIT> {
     }
 }
 
-fn brief_key(ticket: &Ticket) -> (u64, u64) {
-    (rounded_up(ticket.forgotten_at(), MILLI), ticket.holder().0)
+fn brief_key(ticket: &Ticket, expires_at: Timestamp) -> (u64, u64) {
+    (rounded_up(expires_at, MILLI), ticket.holder().0)
 }
 
 /// Rounds up, so that a slot never ends before the reservation itself.

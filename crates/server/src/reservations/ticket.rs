@@ -1,11 +1,12 @@
 //! The name of a reservation: its request and its random id, as URL-safe base64.
 //!
 //! ```text
-//!   version · holder · expiry · domain · descriptors      strings and lists with length
+//!   version · checksum · holder · issued · expiry · domain · descriptors
 //! ```
 //!
-//! It contains nothing that its holder has not sent before. The id makes it unguessable: see
-//! [`sluicegate::new_holder`].
+//! Strings and lists have their length. It contains nothing that its holder has not sent before.
+//! The id makes it unguessable: see [`sluicegate::new_holder`]. The checksum distinguishes a token
+//! that was cut or mistyped, and so never issued, from one that is settled.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,7 +20,9 @@ use crate::rls::wire::put_varint;
 /// Longest ticket.
 pub const TICKET_BYTES_MAX: usize = 8 << 10;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Version and checksum.
+const HEAD_BYTES: usize = 9;
 
 /// The name of a reservation.
 ///
@@ -31,7 +34,7 @@ const VERSION: u8 = 1;
 /// let entries = [Entry::new("user", "42")];
 /// let descriptors = [Descriptor::of(&entries)];
 /// let request = Request { domain: "llm", descriptors: &descriptors, hits: 800 };
-/// let ticket = Ticket::new(&request, sluicegate::new_holder(), Timestamp::EPOCH)?;
+/// let ticket = Ticket::slot(&request, sluicegate::new_holder(), Timestamp::EPOCH)?;
 ///
 /// let read = Ticket::decode(&ticket.to_string())?;
 /// let read = read.with_request(300, |request| (request.domain.to_owned(), request.hits));
@@ -42,6 +45,7 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     holder: Holder,
+    issued_at: Timestamp,
     forgotten_at: Timestamp,
     /// The encoded request.
     bytes: Vec<u8>,
@@ -83,10 +87,13 @@ impl Ticket {
     pub fn new(
         request: &Request<'_>,
         holder: Holder,
+        issued_at: Timestamp,
         forgotten_at: Timestamp,
     ) -> Result<Self, TicketError> {
         let mut bytes = vec![VERSION];
+        bytes.resize(HEAD_BYTES, 0);
         bytes.extend_from_slice(&holder.0.to_le_bytes());
+        put_varint(issued_at.as_micros(), &mut bytes);
         put_varint(forgotten_at.as_micros(), &mut bytes);
         put_text(&mut bytes, request.domain);
         put_varint(request.descriptors.len() as u64, &mut bytes);
@@ -99,11 +106,27 @@ impl Ticket {
                 put_text(&mut bytes, entry.value);
             }
         }
+        let checksum = checksum(bytes.get(HEAD_BYTES..).unwrap_or_default());
+        if let Some(place) = bytes.get_mut(1..HEAD_BYTES) {
+            place.copy_from_slice(&checksum.to_le_bytes());
+        }
         let length = bytes.len().div_ceil(3).saturating_mul(4);
         if length > TICKET_BYTES_MAX {
             return Err(TicketError::TooLong { bytes: length });
         }
         Self::parse(bytes).ok_or(TicketError::Malformed)
+    }
+
+    /// Names the slots that a request has taken. Its hits are charged and not settled.
+    ///
+    /// # Errors
+    /// When the request is too long.
+    pub fn slot(
+        request: &Request<'_>,
+        holder: Holder,
+        issued_at: Timestamp,
+    ) -> Result<Self, TicketError> {
+        Self::new(request, holder, issued_at, Timestamp::EPOCH)
     }
 
     /// Decodes a ticket.
@@ -122,7 +145,12 @@ impl Ticket {
         if reader.byte()? != VERSION {
             return None;
         }
+        if u64::from_le_bytes(*reader.take(8)?.first_chunk()?) != checksum(bytes.get(reader.at..)?)
+        {
+            return None;
+        }
         let holder = Holder(u64::from_le_bytes(*reader.take(8)?.first_chunk()?));
+        let issued_at = Timestamp::from_micros(reader.number()?);
         let forgotten_at = Timestamp::from_micros(reader.number()?);
         let domain = reader.text()?;
         let mut descriptors = Vec::new();
@@ -137,13 +165,25 @@ impl Ticket {
         if reader.at != bytes.len() {
             return None;
         }
-        Some(Self { holder, forgotten_at, domain, descriptors, bytes })
+        Some(Self { holder, issued_at, forgotten_at, domain, descriptors, bytes })
     }
 
     /// The id of the reservation.
     #[must_use]
     pub const fn holder(&self) -> Holder {
         self.holder
+    }
+
+    /// When it was issued.
+    #[must_use]
+    pub const fn issued_at(&self) -> Timestamp {
+        self.issued_at
+    }
+
+    /// Whether it names slots alone, with no reservation.
+    #[must_use]
+    pub fn is_slot(&self) -> bool {
+        self.forgotten_at == Timestamp::EPOCH && self.holder != Self::NO_HOLDER
     }
 
     /// When the counters forget it.
@@ -204,6 +244,12 @@ impl fmt::Display for Ticket {
 }
 
 // === encoding ===
+
+/// FNV-1a.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
     put_varint(text.len() as u64, out);
@@ -332,10 +378,11 @@ mod tests {
                 .map(|((hits, _), entries)| Descriptor { hits: *hits, ..Descriptor::of(entries) })
                 .collect();
             let request = Request { domain: &domain, descriptors: &descriptors, hits };
-            let ticket = Ticket::new(&request, Holder(holder), Timestamp::from_micros(at)).expect("short enough");
+            let ticket = Ticket::new(&request, Holder(holder), Timestamp::from_micros(at / 2), Timestamp::from_micros(at)).expect("short enough");
             let read = Ticket::decode(&ticket.to_string()).expect("one of ours");
             prop_assert_eq!(&read, &ticket);
             prop_assert_eq!((read.holder(), read.forgotten_at()), (Holder(holder), Timestamp::from_micros(at)));
+            prop_assert_eq!(read.issued_at(), Timestamp::from_micros(at / 2));
             prop_assert!(read.with_request(hits, |again| again == &request));
         }
 
@@ -353,12 +400,26 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_cut_or_mistyped_was_never_issued() {
+        let entries = [Entry::new("user", "42")];
+        let descriptors = [Descriptor::of(&entries)];
+        let request = Request { domain: "d", descriptors: &descriptors, hits: 1 };
+        let text = Ticket::slot(&request, Holder(7), Timestamp::EPOCH).expect("short").to_string();
+        for at in 0..text.len() {
+            let other = if text.as_bytes()[at] == b'A' { "B" } else { "A" };
+            let mistyped = [&text[..at], other, &text[at + 1..]].concat();
+            assert_eq!(Ticket::decode(&mistyped), Err(TicketError::Malformed), "{at}");
+            assert_eq!(Ticket::decode(&text[..at]), Err(TicketError::Malformed), "{at}");
+        }
+    }
+
+    #[test]
     fn it_has_a_bound() {
         let value = "x".repeat(TICKET_BYTES_MAX);
         let entries = [Entry::new("user", &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "d", descriptors: &descriptors, hits: 1 };
-        let told = Ticket::new(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
+        let told = Ticket::slot(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
         assert!(told.to_string().contains("8192 is the limit"), "{told}");
         assert_eq!(Ticket::decode(&"A".repeat(TICKET_BYTES_MAX + 1)), Err(TicketError::Malformed));
     }

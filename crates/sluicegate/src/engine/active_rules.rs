@@ -15,6 +15,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
+use super::slots::{HoldTime, has_slots};
 use super::stats::HitCounters;
 use super::unmatched::{self, UnmatchedCounters};
 use super::{LimiterStore, Snapshot, Stats};
@@ -39,6 +40,8 @@ pub(super) struct ActiveRules {
     has_eventual: bool,
     /// Unmatched requests by domain.
     pub(super) unmatched: UnmatchedCounters,
+    /// Whether any rule has a concurrency limit.
+    pub(super) has_slots: bool,
 }
 
 /// A rule of the active set.
@@ -66,6 +69,8 @@ pub struct RuleState {
     /// Load gate of an elastic rule, created by the first signal.
     gate: OnceLock<Arc<Mutex<Gate>>>,
     hits: OnceLock<HitCounters>,
+    /// How long its slots are held.
+    pub(super) hold_time: HoldTime,
     /// State of the backend.
     extension: Extension,
     /// Whether the rule was removed. Requests in flight may still use it.
@@ -106,6 +111,7 @@ impl ActiveRules {
             elastic: elastic.collect(),
             has_local: local().next().is_some(),
             has_eventual: local().any(is_eventual),
+            has_slots: rules.rules().any(|no| has_slots(rules.rule(no))),
             rules,
             slots,
             unmatched,
@@ -285,6 +291,7 @@ impl Default for RuleState {
             number: new_number(),
             gate: OnceLock::new(),
             hits: OnceLock::new(),
+            hold_time: HoldTime::default(),
             extension: Extension::default(),
             is_retired: AtomicBool::new(false),
         }

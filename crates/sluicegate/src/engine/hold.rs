@@ -10,9 +10,8 @@ use std::fmt;
 use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
-use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::admission::{Admission, Combine, Group, Operation, repeat};
@@ -367,11 +366,6 @@ impl<B: Backend + ?Sized> Engine<B> {
 }
 
 impl Snapshot<'_> {
-    /// The shortest lease of a slot that a request takes.
-    pub(super) fn lease(&self, plan: &Plan, now: Timestamp) -> Option<Span> {
-        self.bind_all(Operation::Hit, plan).filter_map(|step| step.counter.lease(now)).min()
-    }
-
     /// Counts the hits of a request, unless it was decided without its limits.
     pub(super) fn count_unless_decided(&self, checked: &Checked) {
         if checked.listed().is_none() && checked.denied_unmatched().is_none() {

@@ -12,6 +12,7 @@ mod hold;
 mod inspect;
 mod memory;
 mod reload;
+mod slots;
 mod stats;
 mod unmatched;
 #[cfg(feature = "tokio")]

@@ -142,6 +142,9 @@ impl VerdictResponse<'_> {
             Outcome::Allow { .. } => None,
             Outcome::Deny { retry_after } => {
                 let wait = in_words(retry_after);
+                if let Some(message) = self.slots_message(&wait) {
+                    return Some(message);
+                }
                 Some(format!("Request quota exceeded. Wait {wait} and try again."))
             }
             Outcome::Never { max_cost: 0 } => {
@@ -151,6 +154,17 @@ impl VerdictResponse<'_> {
                 "Request cost exceeds what the limit can hold. The largest cost that can pass is {max_cost}."
             )),
         }
+    }
+
+    /// Message of a denial by a concurrency limit. The wait is an upper bound.
+    fn slots_message(&self, wait: &str) -> Option<String> {
+        let policy = self.decider().filter(|policy| policy.has_slots())?;
+        let max = policy.quota?;
+        let free = u64::try_from(self.verdict.remaining.unwrap_or(0)).unwrap_or(0);
+        let running = max.saturating_sub(free);
+        Some(format!(
+            "{running} of {max} concurrent requests are running. Wait until one ends, expected within {wait}, and try again."
+        ))
     }
 }
 

@@ -24,7 +24,7 @@ use sluicegate::rules::request::{Descriptor, Entry, Override, Request};
 use smallvec::SmallVec;
 
 pub(super) use self::fields::RequestError;
-pub(super) use self::settle::{DurationField, SettleBody, read_settle};
+pub(super) use self::settle::{DurationField, SettleBody, SettleOperation, read_settle};
 
 use self::descriptor::DescriptorItems;
 use self::fields::{
@@ -63,21 +63,25 @@ pub(super) fn read_checks<'a>(
     body: &'a [u8],
     limits: &BodyLimits,
 ) -> Result<ParsedChecks<'a>, RequestError> {
-    let mut fields = BodyFields::new(None);
+    let mut fields = BodyFields::new(&[]);
     read_object(body, limits, &mut fields)?;
     Ok(ParsedChecks { is_list: fields.is_list, checks: fields.checks })
 }
 
-/// Reads a check and a duration in milliseconds.
-pub(super) fn read_timed<'a>(
+/// Reads a check and durations in milliseconds, `None` where one is absent.
+pub(super) fn read_timed<'a, const N: usize>(
     body: &'a [u8],
     limits: &BodyLimits,
-    duration: DurationField,
-) -> Result<(ParsedCheck<'a>, u64), RequestError> {
-    let mut fields = BodyFields::new(Some(duration));
+    durations: &'static [DurationField; N],
+) -> Result<(ParsedCheck<'a>, [Option<u64>; N]), RequestError> {
+    let mut fields = BodyFields::new(durations);
     read_object(body, limits, &mut fields)?;
     let check = fields.checks.pop().unwrap_or_default();
-    Ok((check, fields.millis.unwrap_or(duration.default)))
+    let mut millis = [None; N];
+    for (field, read) in millis.iter_mut().zip(fields.millis) {
+        *field = read;
+    }
+    Ok((check, millis))
 }
 
 /// Reads a body that is an object.
@@ -135,19 +139,22 @@ impl RequestParts<'_, '_> {
 
 // === the whole body ===
 
-/// Fields of a check, and of a list of checks or a duration if the endpoint has one.
+/// Most durations of an endpoint.
+const DURATIONS_MAX: usize = 2;
+
+/// Fields of a check, and of a list of checks, or of durations if the endpoint has any.
 struct BodyFields<'a> {
     one: CheckFields<'a>,
     is_list: bool,
     checks: SmallVec<[ParsedCheck<'a>; 1]>,
-    duration: Option<DurationField>,
-    millis: Option<u64>,
+    durations: &'static [DurationField],
+    millis: [Option<u64>; DURATIONS_MAX],
 }
 
 impl BodyFields<'_> {
-    fn new(duration: Option<DurationField>) -> Self {
-        let (one, is_list, checks) = Default::default();
-        Self { one, is_list, checks, duration, millis: None }
+    fn new(durations: &'static [DurationField]) -> Self {
+        let (one, is_list, checks, millis) = Default::default();
+        Self { one, is_list, checks, durations, millis }
     }
 }
 
@@ -160,20 +167,24 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
         name: Cow<'de, str>,
         value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        match self.duration {
-            Some(duration) if name == duration.name => {
-                reject_duplicate(self.millis.is_some())?;
-                self.millis = Some(value.read(duration)?);
-                Ok(())
-            }
-            None if name == "checks" => {
-                reject_duplicate(std::mem::replace(&mut self.is_list, true))?;
-                let max = value.context.limits.checks;
-                value.list(max, CheckItems(&mut self.checks))
-            }
-            duration => {
-                let last = duration.map_or("checks", |duration| duration.name);
-                self.one.read(&name, value, &["domain", "descriptors", "hits", last])
+        let mut durations = self.durations.iter().zip(&mut self.millis);
+        if let Some((duration, millis)) = durations.find(|(duration, _)| name == duration.name) {
+            reject_duplicate(millis.is_some())?;
+            *millis = Some(value.read(*duration)?);
+            return Ok(());
+        }
+        if name == "checks" && self.durations.is_empty() {
+            reject_duplicate(std::mem::replace(&mut self.is_list, true))?;
+            let max = value.context.limits.checks;
+            return value.list(max, CheckItems(&mut self.checks));
+        }
+        match self.durations {
+            [] => self.one.read(&name, value, &["domain", "descriptors", "hits", "checks"]),
+            durations => {
+                let names = durations.iter().map(|duration| duration.name);
+                let known: SmallVec<[&str; 5]> =
+                    ["domain", "descriptors", "hits"].into_iter().chain(names).collect();
+                self.one.read(&name, value, &known)
             }
         }
     }

@@ -1,7 +1,9 @@
-//! Bodies of `/v1/commit` and `/v1/cancel`, and the duration of `/v1/reserve` and `/v1/wait`.
+//! Bodies of `/v1/commit`, `/v1/renew` and `/v1/cancel`, and the durations of `/v1/reserve` and
+//! `/v1/wait`.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
@@ -13,7 +15,7 @@ use super::read_object;
 use crate::reservations::TICKET_BYTES_MAX;
 
 /// A field with a duration in milliseconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) struct DurationField {
     /// Name of the field.
     pub(in crate::http) name: &'static str,
@@ -21,28 +23,42 @@ pub(in crate::http) struct DurationField {
     pub(in crate::http) min: u64,
     /// Maximum.
     pub(in crate::http) max: u64,
-    /// Default.
-    pub(in crate::http) default: u64,
 }
 
-/// Body of a commit or a cancel.
+/// Body of a request about a reservation.
 #[derive(Debug)]
 pub(in crate::http) struct SettleBody<'a> {
     pub(in crate::http) reservation: Cow<'a, str>,
-    /// Hits that were used; `None` of a cancel.
-    pub(in crate::http) hits: Option<u64>,
+    pub(in crate::http) operation: SettleOperation,
 }
 
-/// Reads the body of a commit, which has hits, or of a cancel.
+/// What a request does with its reservation. Fields without a value are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http) enum SettleOperation {
+    /// Settles it with what was used, or a part of it.
+    Commit { hits: u64, partial: bool },
+    /// Restarts its lifetime, in milliseconds.
+    Renew { ttl: DurationField, ttl_ms: u64 },
+    /// Cancels it.
+    Cancel,
+}
+
+/// Reads the body of a request with the fields of this operation.
 pub(in crate::http) fn read_settle<'a>(
     body: &'a [u8],
     limits: &BodyLimits,
-    with_hits: bool,
+    operation: SettleOperation,
 ) -> Result<SettleBody<'a>, RequestError> {
-    let mut fields = SettleFields { with_hits, ..SettleFields::default() };
+    let mut fields = SettleFields { operation, reservation: None, amount: None, partial: None };
     read_object(body, limits, &mut fields)?;
-    let SettleFields { reservation, hits, .. } = fields;
-    Ok(SettleBody { reservation: reservation.unwrap_or_default(), hits })
+    let SettleFields { reservation, amount, partial, .. } = fields;
+    let (amount, partial) = (amount.unwrap_or(0), partial.unwrap_or(false));
+    let operation = match operation {
+        SettleOperation::Commit { .. } => SettleOperation::Commit { hits: amount, partial },
+        SettleOperation::Renew { ttl, .. } => SettleOperation::Renew { ttl, ttl_ms: amount },
+        SettleOperation::Cancel => SettleOperation::Cancel,
+    };
+    Ok(SettleBody { reservation: reservation.unwrap_or_default(), operation })
 }
 
 // === a duration ===
@@ -104,11 +120,22 @@ impl Visitor<'_> for DurationField {
 
 // === a reservation ===
 
-#[derive(Default)]
 struct SettleFields<'a> {
-    with_hits: bool,
+    operation: SettleOperation,
     reservation: Option<Cow<'a, str>>,
-    hits: Option<u64>,
+    /// Hits, or milliseconds.
+    amount: Option<u64>,
+    partial: Option<bool>,
+}
+
+impl SettleOperation {
+    const fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Commit { .. } => &["reservation", "hits", "partial"],
+            Self::Renew { .. } => &["reservation", "ttl_ms"],
+            Self::Cancel => &["reservation"],
+        }
+    }
 }
 
 impl<'de> ObjectFields<'de> for SettleFields<'de> {
@@ -119,17 +146,24 @@ impl<'de> ObjectFields<'de> for SettleFields<'de> {
         name: Cow<'de, str>,
         value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        match &*name {
-            "reservation" => {
+        match (&*name, self.operation) {
+            ("reservation", _) => {
                 reject_duplicate(self.reservation.is_some())?;
                 self.reservation = Some(value.read(BoundedText(TICKET_BYTES_MAX))?);
             }
-            "hits" if self.with_hits => {
-                reject_duplicate(self.hits.is_some())?;
-                self.hits = Some(value.hits()?);
+            ("hits", SettleOperation::Commit { .. }) => {
+                reject_duplicate(self.amount.is_some())?;
+                self.amount = Some(value.hits()?);
             }
-            _ if self.with_hits => return Err(unknown_field(&name, &["reservation", "hits"])),
-            _ => return Err(unknown_field(&name, &["reservation"])),
+            ("partial", SettleOperation::Commit { .. }) => {
+                reject_duplicate(self.partial.is_some())?;
+                self.partial = Some(value.read(PhantomData::<bool>)?);
+            }
+            ("ttl_ms", SettleOperation::Renew { ttl, .. }) => {
+                reject_duplicate(self.amount.is_some())?;
+                self.amount = Some(value.read(ttl)?);
+            }
+            _ => return Err(unknown_field(&name, self.operation.fields())),
         }
         Ok(())
     }
@@ -140,9 +174,14 @@ impl<'de> ObjectFields<'de> for SettleFields<'de> {
                 "`reservation` is missing; send the one that `/v1/reserve` returned",
             ));
         }
-        if self.with_hits && self.hits.is_none() {
-            return Err(E::custom("`hits` is missing; send what was used, 0 if nothing"));
+        match self.operation {
+            SettleOperation::Commit { .. } if self.amount.is_none() => {
+                Err(E::custom("`hits` is missing; send what was used, 0 if nothing"))
+            }
+            SettleOperation::Renew { .. } if self.amount.is_none() => Err(E::custom(
+                "`ttl_ms` is missing; send the milliseconds after which it expires, such as 60000",
+            )),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
