@@ -98,7 +98,7 @@ impl Client {
     /// client](Reservation::into_token), with the actual cost.
     ///
     /// # Errors
-    /// When the reservation is unknown or settled (`unknown_reservation`), or the service does not
+    /// When the reservation is unknown (`unknown_reservation`) or settled (`settled_reservation`), or the service does not
     /// answer.
     pub async fn commit(&self, token: &str, used: u64) -> Result<Settled, Error> {
         let body = format!(r#"{{"reservation":{},"hits":{used}}}"#, Value::from(token));
@@ -172,7 +172,7 @@ impl Reservation {
     /// limit.
     ///
     /// # Errors
-    /// When the reservation is unknown (`unknown_reservation`), or the service does not answer. It
+    /// When the reservation is settled (`settled_reservation`), or the service does not answer. It
     /// then expires, since it may have been settled.
     pub async fn commit(mut self, used: u64) -> Result<Settled, Error> {
         let Some(token) = self.token.take() else { return Ok(NOTHING) };

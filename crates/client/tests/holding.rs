@@ -63,7 +63,7 @@ async fn somebody_else_settles_it_and_only_once() {
     for error in
         [client.commit(&token, 4).await.unwrap_err(), client.cancel(&token).await.unwrap_err()]
     {
-        assert_eq!(error.code(), Some("unknown_reservation"), "{error}");
+        assert_eq!(error.code(), Some("settled_reservation"), "{error}");
     }
     let no_name = client.cancel("no\"thing").await.unwrap_err();
     assert_eq!(no_name.code(), Some("invalid_request"), "{no_name}");
