@@ -149,6 +149,14 @@ impl RuleConfig {
         }
     }
 
+    /// Whether it denies only together with all other quotas of a request. A rule without a limit
+    /// is no quota, as in envoyproxy/ratelimit: it would never be exhausted.
+    #[inline]
+    #[must_use]
+    pub const fn is_quota(&self) -> bool {
+        self.quota_mode && !matches!(self.limits, Limits::Unlimited)
+    }
+
     /// The guarantee in effect: nodes decide locally only about native limits in hard mode. A rule
     /// that may exceed its limits, or that denies only together with others, counts as strict.
     ///

@@ -294,7 +294,7 @@ impl App {
     pub(crate) fn is_quota(&self, rules: &Snapshot<'_>, status: &Status) -> bool {
         match status.target {
             _ if self.inner.options.quota_mode => !is_unlimited(status, rules),
-            Target::Rule(no) => rules.rules().rule(no).quota_mode,
+            Target::Rule(no) => rules.rules().rule(no).is_quota(),
             Target::None(_) | Target::Replaced(_) | Target::Override(_) => false,
         }
     }

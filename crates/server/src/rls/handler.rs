@@ -23,7 +23,8 @@ use crate::traces::Span;
 #[derive(Debug, Default)]
 pub struct Scratch {
     checked: Checked,
-    refunded: Checked,
+    refunded_before: Checked,
+    refunded_after: Checked,
 }
 
 /// The call that a request arrived with.
@@ -113,6 +114,12 @@ impl App {
         let rules = self.engine().snapshot();
         let charges = Charges::new(&request, &rules, self.refund_right(&call))?;
         let (engine, charged) = (self.engine(), charges.charged());
+        scratch.clear_refunds();
+        if let Some(refunded) = charges.refunded_before() {
+            let refund = Call::new(&rules, &refunded, now);
+            let before = &mut scratch.refunded_before;
+            engine.apply(Operation::Refund, refund, before).await.map_err(Failure::store)?;
+        }
         let check = Call {
             deadline: call.deadline.map(Instant::into_std),
             ..Call::new(&rules, &charged, now)
@@ -120,10 +127,10 @@ impl App {
         let checked = engine.apply(Operation::Hit, check, &mut scratch.checked).await;
         checked.map_err(Failure::store)?;
         self.record_unmatched(&rules, &charged, &scratch.checked).map_err(Failure::invalid)?;
-        if let Some(refunded) = charges.refunded() {
+        if let Some(refunded) = charges.refunded_after() {
             let refund = Call::new(&rules, &refunded, now);
-            let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded).await;
-            refunded.map_err(Failure::store)?;
+            let after = &mut scratch.refunded_after;
+            engine.apply(Operation::Refund, refund, after).await.map_err(Failure::store)?;
         }
         Ok(self.encode((&request, &charged), &rules, scratch, now, call.span, out))
     }
@@ -160,18 +167,25 @@ impl App {
         let request = self.decode(bytes, &mut copy)?;
         let charges = Charges::new(&request, rules, self.refund_right(&call))?;
         let (engine, charged) = (self.engine(), charges.charged());
-        let refunded = charges.refunded();
-        let can_refund = self.is_local() || refunded.is_none();
+        if !self.is_local() && charges.has_refunds() {
+            return Ok(None);
+        }
+        scratch.clear_refunds();
+        // Counters in memory: it is ready.
+        let refund = |refunded: &Request<'_>, checked: &mut Checked| {
+            let refund = Call::new(rules, refunded, now);
+            ready(engine.apply(Operation::Refund, refund, checked)).transpose()
+        };
+        if let Some(refunded) = charges.refunded_before() {
+            refund(&refunded, &mut scratch.refunded_before).map_err(Failure::store)?;
+        }
         let check = Call::new(rules, &charged, now);
-        if !can_refund || !engine.check_now(&check, &mut scratch.checked) {
+        if !engine.check_now(&check, &mut scratch.checked) {
             return Ok(None);
         }
         self.record_unmatched(rules, &charged, &scratch.checked).map_err(Failure::invalid)?;
-        if let Some(refunded) = refunded {
-            // Counters in memory: it is ready.
-            let refund = Call::new(rules, &refunded, now);
-            let refunded = engine.apply(Operation::Refund, refund, &mut scratch.refunded);
-            ready(refunded).transpose().map_err(Failure::store)?;
+        if let Some(refunded) = charges.refunded_after() {
+            refund(&refunded, &mut scratch.refunded_after).map_err(Failure::store)?;
         }
         Ok(Some(self.encode((&request, &charged), rules, scratch, now, call.span, out)))
     }
@@ -219,20 +233,15 @@ impl App {
         span: Option<&mut Span>,
         out: &mut Vec<u8>,
     ) -> Code {
-        let Scratch { checked, refunded } = scratch;
+        let checked = &scratch.checked;
         let options = self.options();
         let code = self.code_of(rules, charged, checked);
         put_overall(code, out);
         let mut header_limit = HeaderLimit::default();
-        let (mut charged, mut refunded) = (checked.statuses.iter(), refunded.statuses.iter());
-        for descriptor in &request.descriptors {
-            let of_refund = descriptor.is_negative_hits;
-            let status = if of_refund { refunded.next() } else { charged.next() };
-            if let Some(status) = status {
-                let encoded = descriptor_status(status, rules, now);
-                put_status(&encoded, out);
-                header_limit.consider(&encoded, self.is_quota(rules, status));
-            }
+        for status in scratch.statuses(request) {
+            let encoded = descriptor_status(status, rules, now);
+            put_status(&encoded, out);
+            header_limit.consider(&encoded, self.is_quota(rules, status));
         }
         if options.response_headers.is_some() || options.request_headers.is_some() {
             let is_quota = |status: &Status| self.is_quota(rules, status);
@@ -242,7 +251,7 @@ impl App {
             header_limit.put(options, wait.map(|wait| seconds(wait).max(1)), out);
         }
         if options.dynamic_metadata {
-            self.put_metadata(request, rules, checked, code, out);
+            self.put_metadata(request, rules, scratch, code, out);
         }
         if let Some(span) = span {
             span.set("ratelimit.domain", request.domain);
@@ -256,17 +265,18 @@ impl App {
         &self,
         request: &RateLimitRequest<'_>,
         rules: &Snapshot<'_>,
-        checked: &Checked,
+        scratch: &Scratch,
         code: Code,
         out: &mut Vec<u8>,
     ) {
-        let passed = checked.statuses.iter().filter(|status| status.verdict.is_allowed());
+        let statuses: Vec<&Status> = scratch.statuses(request).collect();
+        let passed = statuses.iter().filter(|status| status.verdict.is_allowed());
         let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
         let denied_by = match code {
             Code::Ok => None,
-            Code::OverLimit => self.denied_by(rules, checked),
+            Code::OverLimit => self.denied_by(rules, &scratch.checked),
         };
-        metadata::put(request, &checked.statuses, passed, denied_by.as_deref(), out);
+        metadata::put(request, &statuses, passed, denied_by.as_deref(), out);
     }
 }
 
@@ -281,6 +291,26 @@ impl Scratch {
     #[must_use]
     pub const fn checked(&self) -> &Checked {
         &self.checked
+    }
+
+    #[inline]
+    fn clear_refunds(&mut self) {
+        self.refunded_before.statuses.clear();
+        self.refunded_after.statuses.clear();
+    }
+
+    /// The statuses of all descriptors, in their order.
+    #[inline]
+    fn statuses<'a>(
+        &'a self,
+        request: &'a RateLimitRequest<'_>,
+    ) -> impl Iterator<Item = &'a Status> {
+        let mut charged = self.checked.statuses.iter();
+        let [before, after] = [&self.refunded_before, &self.refunded_after];
+        let mut refunded = before.statuses.iter().chain(&after.statuses);
+        request.descriptors.iter().filter_map(move |descriptor| {
+            if descriptor.is_negative_hits { refunded.next() } else { charged.next() }
+        })
     }
 }
 

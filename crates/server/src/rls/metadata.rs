@@ -18,10 +18,11 @@ use sluicegate::{Promise, Status};
 use super::request::{RateLimitOverride, RateLimitRequest};
 use super::wire::{put_bytes, put_double, put_message, put_number_always};
 
-/// Appends the metadata. `passed` are those of the rules that admitted their descriptors.
+/// Appends the metadata. `statuses` are those of all descriptors, and `passed` the metadata
+/// of the rules that admitted their descriptors.
 pub(super) fn put<'a>(
     request: &RateLimitRequest<'_>,
-    statuses: &[Status],
+    statuses: &[&Status],
     passed: impl Iterator<Item = &'a Metadata>,
     denied_by: Option<&str>,
     out: &mut Vec<u8>,
@@ -43,7 +44,7 @@ pub(super) fn put<'a>(
     });
 }
 
-fn put_descriptors(request: &RateLimitRequest<'_>, statuses: &[Status], out: &mut Vec<u8>) {
+fn put_descriptors(request: &RateLimitRequest<'_>, statuses: &[&Status], out: &mut Vec<u8>) {
     let promise =
         |index: usize| statuses.get(index).map_or(Promise::default(), |status| status.promise);
     let all: Vec<_> = request.descriptors.iter().enumerate().collect();

@@ -279,6 +279,8 @@ pub(super) struct Charges<'a> {
     hits: u64,
     charged: DescriptorList<'a>,
     refunded: DescriptorList<'a>,
+    /// Number of refunds before the first charge.
+    leading_refunds: usize,
 }
 
 type DescriptorList<'a> = SmallVec<[Descriptor<'a>; 4]>;
@@ -315,14 +317,19 @@ impl<'a> Charges<'a> {
             hits: u64::from(message.hits_addend.max(1)),
             charged: DescriptorList::new(),
             refunded: DescriptorList::new(),
+            leading_refunds: 0,
         };
         for descriptor in &message.descriptors {
             let limit = if is_known { limit_of(descriptor)? } else { None };
             let entries = message.entries(descriptor);
             let is_refund = descriptor.is_negative_hits;
             let descriptor = Descriptor { entries, hits: descriptor.hits_addend, limit };
-            let list = if is_refund { &mut charges.refunded } else { &mut charges.charged };
-            list.push(descriptor);
+            if is_refund {
+                charges.leading_refunds += usize::from(charges.charged.is_empty());
+                charges.refunded.push(descriptor);
+            } else {
+                charges.charged.push(descriptor);
+            }
         }
         refunds.check(&charges.refunded, charges.hits)?;
         Ok(charges)
@@ -333,9 +340,23 @@ impl<'a> Charges<'a> {
         Request { domain: self.domain, descriptors: &self.charged, hits: self.hits }
     }
 
-    /// The request to refund, if any.
-    pub(super) fn refunded(&self) -> Option<Request<'_>> {
-        let descriptors = &*self.refunded;
+    /// Whether anything is refunded.
+    pub(super) fn has_refunds(&self) -> bool {
+        !self.refunded.is_empty()
+    }
+
+    /// The request to refund before the charge, if any: refunds and charges of one counter take
+    /// effect in their order, except that all charges are decided together.
+    pub(super) fn refunded_before(&self) -> Option<Request<'_>> {
+        self.refund(self.refunded.get(..self.leading_refunds)?)
+    }
+
+    /// The request to refund after the charge, if any.
+    pub(super) fn refunded_after(&self) -> Option<Request<'_>> {
+        self.refund(self.refunded.get(self.leading_refunds..)?)
+    }
+
+    fn refund<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Option<Request<'b>> {
         let request = Request { domain: self.domain, descriptors, hits: self.hits };
         (!descriptors.is_empty()).then_some(request)
     }

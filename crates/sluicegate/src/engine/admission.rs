@@ -267,7 +267,7 @@ impl Snapshot<'_> {
     #[must_use]
     pub fn admits(&self, statuses: &[Status]) -> bool {
         let combine = |status: &Status| match status.target {
-            Target::Rule(no) if self.active.rules.rule(no).quota_mode => Combine::Quota,
+            Target::Rule(no) if self.active.rules.rule(no).is_quota() => Combine::Quota,
             _ => Combine::Independent,
         };
         admits(statuses.iter().map(|status| (combine(status), status.verdict.is_allowed())))
