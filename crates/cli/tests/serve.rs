@@ -275,3 +275,19 @@ fn the_operator_token_comes_from_a_file() {
         assert!(run.stderr.contains(error), "{}", run.stderr);
     }
 }
+
+#[test]
+fn counters_are_sent_to_statsd() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let vars = [("USE_STATSD", "true"), ("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", &port)];
+    let service = Service::with(&["--rules", &rules], &vars);
+    assert_eq!(service.check("shop", "alice"), 200);
+    // The last flush is at the end.
+    service.signal("TERM");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut listener.accept().unwrap().0, &mut text).unwrap();
+    assert!(text.contains("ratelimit.service.rate_limit.shop.user.total_hits:1|c\n"), "{text}");
+}

@@ -10,7 +10,8 @@
 //! - [`reservations`] and [`idempotency`] are the same at every endpoint.
 //! - [`admin`] is the endpoint for operators: [`health`], rules and [`metrics`].
 //! - [`auth`] limits wrong secrets; a [`token`] is the secret of operators.
-//! - [`telemetry`] counts events, [`logs`] writes log lines, [`traces`] exports spans.
+//! - [`telemetry`] counts events, [`logs`] writes log lines, [`traces`] exports spans, [`statsd`]
+//!   sends counters.
 
 #![forbid(unsafe_code)]
 // For the layout of nested futures.
@@ -39,6 +40,7 @@ pub mod resp;
 pub mod rls;
 pub mod server;
 pub mod settings;
+pub mod statsd;
 mod status;
 pub mod telemetry;
 pub mod tls;

@@ -277,3 +277,26 @@ fn the_operator_token_is_set_once() {
     let both = [("SLUICEGATE_ADMIN_TOKEN", "a"), ("SLUICEGATE_ADMIN_TOKEN_FILE", "/nowhere")];
     assert!(wrong(&both).contains("are both set: set only one"));
 }
+
+#[test]
+fn counters_go_to_statsd_where_it_is_named() {
+    let at = |vars: &[(&str, &str)]| {
+        read(vars)
+            .statsd
+            .map(|statsd| (format!("{}:{}", statsd.host, statsd.port), statsd.flush_interval))
+    };
+    let ten = Duration::from_secs(10);
+    assert_eq!(at(&[]), None, "there it is on by default");
+    assert_eq!(at(&[("USE_STATSD", "true")]), Some(("localhost:8125".to_owned(), ten)));
+    let host = ("STATSD_HOST", "statsd");
+    assert_eq!(
+        at(&[host, ("STATSD_PORT", "tcp://10.0.0.9:8125")]),
+        Some(("statsd:8125".to_owned(), ten))
+    );
+    let all = [host, ("STATSD_PORT", "9125"), ("STATS_FLUSH_INTERVAL", "1s")];
+    assert_eq!(at(&all), Some(("statsd:9125".to_owned(), Duration::from_secs(1))));
+    let off = Vars::new([host, ("USE_STATSD", "true"), ("DISABLE_STATS", "true")]);
+    assert_eq!(Settings::read(&off).unwrap().0.statsd, None);
+    assert!(wrong(&[("USE_DOG_STATSD", "true")]).contains("set USE_STATSD=true"));
+    assert!(wrong(&[("STATS_FLUSH_INTERVAL", "0s")]).contains("at least `10ms`"));
+}

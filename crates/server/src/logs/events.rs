@@ -4,7 +4,8 @@
 //!   [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
-//!   [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`traces_lost`]
+//!   [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`statsd_failed`],
+//!   [`traces_lost`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_accepts_writes`]
@@ -237,4 +238,9 @@ pub fn request_unmatched(domain: &str, reason: &str, entries: &[Entry<'_>]) {
 /// Spans did not reach the collector.
 pub fn traces_lost(spans: u64, error: &dyn Display) {
     warn!(spans, %error, "traces lost");
+}
+
+/// Counters did not reach StatsD.
+pub fn statsd_failed(host: &str, port: u16, error: &dyn Display) {
+    warn!(host, port, %error, "counters not sent to StatsD: they are part of the next flush");
 }

@@ -11,6 +11,7 @@ mod store;
 
 pub(crate) use levels::level_name;
 pub(crate) use page::CONTENT_TYPE;
+pub(crate) use rules::each_rule_counter;
 
 use std::fs;
 

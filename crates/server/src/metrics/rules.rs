@@ -23,7 +23,26 @@ pub(super) const LISTED_MAX: usize = 10_000;
 #[derive(Debug)]
 struct RuleRow {
     labels: Labels,
+    /// Key in StatsD.
+    key: String,
     stats: Stats,
+}
+
+impl RuleRow {
+    fn new(set: &RuleSet, no: RuleNo, stats: Stats) -> Self {
+        let path = sanitized(&set.metric_path(no).collect::<Vec<_>>().join("."));
+        let mut keys = path.split('.');
+        let labels = Labels::new("domain", set.domain_of(no))
+            .and("key1", keys.next().unwrap_or_default())
+            .and("key2", keys.next().unwrap_or_default())
+            .and("rule", &set.id(no));
+        Self { labels, key: format!("{}.{path}", sanitized(set.domain_of(no))), stats }
+    }
+
+    /// A row of several rules.
+    fn of_many(name: &str, stats: Stats) -> Self {
+        Self { labels: Labels::new("rule", name), key: name.to_owned(), stats }
+    }
 }
 
 type Number = fn(&Stats) -> u64;
@@ -59,6 +78,17 @@ pub(super) fn put(page: &mut Page, rules: &Snapshot<'_>) {
     }
 }
 
+/// Calls `each` for the counters of each listed rule, with the key that envoyproxy/ratelimit has
+/// for it in StatsD, `shop.user_id.path_/login`, and the name of the counter, `over_limit`.
+pub(crate) fn each_rule_counter(rules: &Snapshot<'_>, mut each: impl FnMut(&str, &str, u64)) {
+    for RuleRow { key, stats, .. } in rows(rules) {
+        for (name, _, number) in FAMILIES {
+            let name = name.trim_start_matches("ratelimit_service_rate_limit_");
+            each(&key, name, number(&stats));
+        }
+    }
+}
+
 fn rows(rules: &Snapshot<'_>) -> Vec<RuleRow> {
     let set = rules.rules();
     let all_are_listed = set.rules().len() <= UNHIT_MAX;
@@ -71,12 +101,12 @@ fn rows(rules: &Snapshot<'_>) -> Vec<RuleRow> {
             // A listed rule stays listed, since counts never decrease; so this sum only grows.
             add(&mut other, &stats);
         } else if all_are_listed || stats != Stats::default() {
-            rows.push(RuleRow { labels: labels(set, no), stats });
+            rows.push(RuleRow::new(set, no, stats));
         }
     }
-    rows.push(RuleRow { labels: Labels::new("rule", "override"), stats: rules.override_stats() });
+    rows.push(RuleRow::of_many("override", rules.override_stats()));
     if set.rules().len() > LISTED_MAX {
-        rows.push(RuleRow { labels: Labels::new("rule", "other"), stats: other });
+        rows.push(RuleRow::of_many("other", other));
     }
     merge(rows)
 }
@@ -92,22 +122,6 @@ fn merge(mut rows: Vec<RuleRow>) -> Vec<RuleRow> {
         same
     });
     rows
-}
-
-fn labels(set: &RuleSet, no: RuleNo) -> Labels {
-    let mut name = String::new();
-    for text in set.metric_path(no) {
-        if !name.is_empty() {
-            name.push('.');
-        }
-        name.push_str(text);
-    }
-    let name = sanitized(&name);
-    let mut keys = name.split('.');
-    Labels::new("domain", set.domain_of(no))
-        .and("key1", keys.next().unwrap_or_default())
-        .and("key2", keys.next().unwrap_or_default())
-        .and("rule", &set.id(no))
 }
 
 fn add(sum: &mut Stats, more: &Stats) {

@@ -33,6 +33,7 @@ use crate::memory::MemoryBudget;
 use crate::reservations::Reservations;
 use crate::resp;
 use crate::settings::{self, Settings};
+use crate::statsd::StatsdSink;
 use crate::tls::{Tls, TlsEvent};
 use crate::traces::{self, Exporter};
 use crate::unmatched::UnmatchedPolicy;
@@ -212,13 +213,18 @@ impl Server {
             tokio::join!(reloaded, saved, store_watched);
             std::future::pending::<()>().await;
         };
+        let counters_sent = async {
+            if let Some(options) = settings.statsd.clone() {
+                StatsdSink::new(options).run(app.clone(), stopped()).await;
+            }
+        };
         let exported = async {
             if let Some(exporter) = exporter {
                 exporter.run(stopped()).await;
             }
         };
         let served = tokio::select! {
-            served = async { tokio::join!(grpc, http, admin, resp, metrics, shutdown, exported) } => served,
+            served = async { tokio::join!(grpc, http, admin, resp, metrics, shutdown, exported, counters_sent) } => served,
             () = background => return Ok(()),
         };
         if let Some(snapshots) = &snapshots {
@@ -229,7 +235,7 @@ impl Server {
             engine.backend().close().await;
         }
         events::stopped();
-        let (grpc, http, admin, resp, metrics, (), ()) = served;
+        let (grpc, http, admin, resp, metrics, (), (), ()) = served;
         grpc.and(http).and(admin).and(resp).and(metrics)
     }
 }

@@ -51,6 +51,11 @@ impl Settings {
             "admin": self.admin.to_string(),
             "admin_token": self.admin_token.as_ref().map(|_| "hidden"),
             "metrics": self.metrics.as_ref().map(|metrics| format!("{}{}", metrics.address, metrics.path)),
+            "statsd": self.statsd.as_ref().map(|statsd| json!({
+                "host": statsd.host,
+                "port": statsd.port,
+                "flush_interval_s": seconds(&statsd.flush_interval),
+            })),
             "resp": self.resp.map(|resp| resp.to_string()),
             "resp_password": self.resp_password.as_ref().map(|_| "hidden"),
             "rules": self.rules.paths.iter().map(|rules| path(rules)).collect::<Vec<_>>(),

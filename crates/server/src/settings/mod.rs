@@ -37,10 +37,10 @@ pub use vars::Vars;
 /// ```
 /// use sluicegate_server::settings::{Settings, Vars};
 ///
-/// let vars = Vars::new([("GRPC_HOST", "0.0.0.0"), ("USE_STATSD", "true")]);
+/// let vars = Vars::new([("GRPC_HOST", "0.0.0.0"), ("EXTRA_TAGS", "zone:a")]);
 /// let (settings, warnings) = Settings::read(&vars)?;
 /// assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
-/// assert!(warnings[0].starts_with("USE_STATSD is set and has no effect"));
+/// assert!(warnings[0].starts_with("EXTRA_TAGS is set and has no effect"));
 ///
 /// let error = Settings::read(&Vars::new([("GRPC_PORT", "many")])).unwrap_err();
 /// assert_eq!(error.to_string(), "GRPC_PORT: must be a whole number from 0 to 65535, got `many`");
@@ -58,6 +58,8 @@ pub struct Settings {
     pub admin_token: Option<Token>,
     /// Endpoint of metrics alone, if it is enabled.
     pub metrics: Option<MetricsSettings>,
+    /// StatsD that counters are sent to, if it is enabled.
+    pub statsd: Option<crate::statsd::Options>,
     /// Address of the RESP endpoint, if it is enabled.
     pub resp: Option<SocketAddr>,
     /// Password of the RESP endpoint.
@@ -148,7 +150,7 @@ impl Settings {
         errors.extend(unknown(vars));
         errors.extend(settings.conflicts());
         if errors.is_empty() {
-            let mut warnings = unsupported::warnings(vars, &settings.store);
+            let mut warnings = unsupported::warnings(vars, &settings);
             warnings.extend(settings.warnings());
             Ok((settings, warnings))
         } else {
@@ -192,6 +194,7 @@ impl Settings {
             admin: address(read, "SLUICEGATE_ADMIN", "DEBUG_HOST", "DEBUG_PORT", 6070),
             admin_token: operators::admin_token(read),
             metrics: MetricsSettings::of(read),
+            statsd: operators::statsd(read),
             resp: read.address("SLUICEGATE_RESP"),
             resp_password: read
                 .read("SLUICEGATE_RESP_PASSWORD", "more than blanks", |text| Token::new(text).ok()),

@@ -1,9 +1,12 @@
-//! Settings for operators: the token, and the endpoint of metrics alone.
+//! Settings for operators: the token, the endpoint of metrics alone, and StatsD.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
+use super::go_values;
 use super::vars::Reader;
+use crate::statsd;
 use crate::token::Token;
 
 /// Endpoint of metrics alone, as envoyproxy/ratelimit has it. It needs no token.
@@ -44,6 +47,30 @@ fn go_address(text: &str) -> Option<SocketAddr> {
 fn path(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "/-_.~".contains(c);
     (text.starts_with('/') && text.chars().all(fits)).then(|| text.to_owned())
+}
+
+/// StatsD as in envoyproxy/ratelimit, except that it must be enabled: there it is by default.
+pub(super) fn statsd(read: &mut Reader<'_>) -> Option<statsd::Options> {
+    if read.is_true("USE_DOG_STATSD") {
+        read.errors.push(
+            "USE_DOG_STATSD: DogStatsD is not supported; set USE_STATSD=true for StatsD over TCP, or scrape metrics \
+             with Prometheus (PROMETHEUS_ADDR)"
+                .to_owned(),
+        );
+    }
+    let host = read.text("STATSD_HOST");
+    let is_enabled = read.boolean("USE_STATSD").unwrap_or(host.is_some());
+    let is_disabled = read.is_true("DISABLE_STATS");
+    let port = read.number("STATSD_PORT", 1, u16::MAX.into()).unwrap_or(8125);
+    let least = Duration::from_millis(10);
+    let interval = |text: &str| go_values::parse_duration(text).filter(|time| *time >= least);
+    let flush_interval =
+        read.read("STATS_FLUSH_INTERVAL", "a time of at least `10ms`, such as `10s`", interval);
+    (is_enabled && !is_disabled).then(|| statsd::Options {
+        host: host.unwrap_or("localhost").to_owned(),
+        port: u16::try_from(port).unwrap_or(8125),
+        flush_interval: flush_interval.unwrap_or(Duration::from_secs(10)),
+    })
 }
 
 /// The operator token, from a variable or from a file.

@@ -2,7 +2,7 @@
 
 use super::store::{RedisServer, Store};
 use super::vars::Vars;
-use super::{RedisSettings, go_values};
+use super::{RedisSettings, Settings, go_values};
 
 /// A variable without effect.
 struct Unsupported {
@@ -42,13 +42,9 @@ const UNSUPPORTED: &[Unsupported] = &[
     of("CONFIG_TYPE", &["FILE"], "SLUICEGATE_RULES has precedence"),
     of("CONFIG_GRPC_XDS_*", &[], XDS),
     of("XDS_CLIENT_*", &[], XDS),
-    of("USE_STATSD", NO, STATSD),
-    of("STATSD_*", &[], STATSD),
-    of("USE_DOG_STATSD*", NO, STATSD),
+    of("USE_DOG_STATSD_*", NO, STATSD),
     of("DOG_STATSD_*", &[], STATSD),
     of("EXTRA_TAGS", &[], "add labels where metrics are scraped"),
-    of("STATS_FLUSH_INTERVAL", &[], "metrics are always current"),
-    of("DISABLE_STATS", NO, "metrics are always counted"),
     of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
     of("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", NO, "times are in seconds"),
     of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, "descriptor values are never part of a name"),
@@ -155,11 +151,26 @@ const STORE: &[StoreCondition] = &[
     },
 ];
 
+/// Variables without effect while nothing is sent to StatsD.
+const WITHOUT_STATSD: &[Unsupported] = &[
+    of(
+        "STATSD_*",
+        &[],
+        "nothing is sent to StatsD without USE_STATSD=true, or with DISABLE_STATS=true",
+    ),
+    of("STATS_FLUSH_INTERVAL", &[], "nothing is sent to StatsD, and metrics are always current"),
+    of("DISABLE_STATS", NO, "metrics are always counted; it disables StatsD only"),
+];
+
 /// One warning for each variable that is set and has no effect.
-pub(super) fn warnings(vars: &Vars, store: &Store) -> Vec<String> {
-    let of_store = STORE.iter().filter(|condition| (condition.applies)(store));
-    let all: Vec<&Unsupported> =
-        of_store.flat_map(|condition| condition.names).chain(UNSUPPORTED).collect();
+pub(super) fn warnings(vars: &Vars, settings: &Settings) -> Vec<String> {
+    let of_store = STORE.iter().filter(|condition| (condition.applies)(&settings.store));
+    let without_statsd = if settings.statsd.is_none() { WITHOUT_STATSD } else { &[] };
+    let all: Vec<&Unsupported> = of_store
+        .flat_map(|condition| condition.names)
+        .chain(without_statsd)
+        .chain(UNSUPPORTED)
+        .collect();
     let warnings = vars.names().filter_map(|name| {
         let text = vars.get(name)?;
         let variable = all.iter().find(|variable| variable.matches(name))?;

@@ -1,0 +1,194 @@
+//! Counters for StatsD over TCP, under the names of envoyproxy/ratelimit.
+//!
+//! Each flush opens a connection, sends what was counted since the last flush, and closes it. A
+//! flush that cannot connect loses nothing: its counts are part of the next one. Once sending has
+//! begun, counts are taken as sent, since a part of them may have arrived.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use crate::app::App;
+use crate::logs::events;
+use crate::metrics;
+use crate::telemetry::{BUCKETS_MICROS, Endpoint, Event, Fault};
+
+/// Options of the sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Host name or address of StatsD.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// Interval of flushes.
+    pub flush_interval: Duration,
+}
+
+/// Sends counters to StatsD.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate::Engine;
+/// use sluicegate_server::app::App;
+/// use sluicegate_server::statsd::{Options, StatsdSink};
+/// use sluicegate_server::telemetry::Event;
+///
+/// let app = App::new(Engine::new(Default::default())?);
+/// let flush_interval = Duration::from_secs(10);
+/// let mut sink = StatsdSink::new(Options { host: "localhost".to_owned(), port: 8125, flush_interval });
+/// app.telemetry().record(Event::RulesLoaded);
+/// assert_eq!(sink.take_lines(&app), "ratelimit.service.config_load_success:1|c\n");
+/// assert_eq!(sink.take_lines(&app), "", "nothing was counted since");
+/// # Ok::<(), sluicegate::LimitError>(())
+/// ```
+#[derive(Debug)]
+pub struct StatsdSink {
+    options: Options,
+    sent: HashMap<Metric, u64>,
+}
+
+/// A counter that only grows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Metric {
+    name: String,
+    /// Upper bound of a bucket of response times; `None` for a plain counter.
+    bucket_micros: Option<u64>,
+}
+
+/// Timeout of a connection attempt, and of sending.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+impl StatsdSink {
+    /// A sink that has sent nothing yet.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options, sent: HashMap::new() }
+    }
+
+    /// Flushes periodically until `stop` is ready, and once more then.
+    pub async fn run(mut self, app: App, stop: impl Future<Output = ()>) {
+        let every = self.options.flush_interval;
+        let mut ticks = interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let is_last = tokio::select! {
+                _ = ticks.tick() => false,
+                () = &mut stop => true,
+            };
+            if let Err(error) = self.flush(&app).await {
+                events::statsd_failed(&self.options.host, self.options.port, &error);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Sends what was counted since the last flush.
+    async fn flush(&mut self, app: &App) -> io::Result<()> {
+        let Options { host, port, .. } = &self.options;
+        let connected = timeout(TIMEOUT, TcpStream::connect((host.as_str(), *port))).await;
+        let mut stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
+        let lines = self.take_lines(app);
+        let sent = timeout(TIMEOUT, async {
+            stream.write_all(lines.as_bytes()).await?;
+            stream.shutdown().await
+        });
+        sent.await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// The lines of the next flush, which count as sent.
+    pub fn take_lines(&mut self, app: &App) -> String {
+        let counters = read(app);
+        let mut lines = String::new();
+        for (metric, count) in &counters {
+            let new = count.saturating_sub(self.sent.get(metric).copied().unwrap_or(0));
+            if new > 0 {
+                lines.push_str(&metric.line(new));
+            }
+        }
+        // Without those of rules that were removed.
+        self.sent = counters.into_iter().collect();
+        lines
+    }
+}
+
+impl Metric {
+    fn line(&self, new: u64) -> String {
+        let name = &self.name;
+        match self.bucket_micros {
+            None => format!("{name}:{new}|c\n"),
+            Some(micros) => {
+                // A sample rate of 1/n stands for n equal times.
+                let (millis, rate) = (micros as f64 / 1e3, 1.0 / new as f64);
+                format!("{name}:{millis}|ms|@{rate}\n")
+            }
+        }
+    }
+}
+
+fn read(app: &App) -> Vec<(Metric, u64)> {
+    let mut all = Vec::new();
+    let mut put = |name: String, count| all.push((Metric { name, bucket_micros: None }, count));
+    metrics::each_rule_counter(&app.engine().snapshot(), |key, counter, count| {
+        put(format!("ratelimit.service.rate_limit.{key}.{counter}"), count);
+    });
+    let telemetry = app.telemetry();
+    let events = [
+        ("service.config_load_success", Event::RulesLoaded),
+        ("service.config_load_error", Event::RulesRefused),
+        ("service.global_shadow_mode", Event::GlobalShadow),
+        ("service.rate_limit.domain_not_found", Event::UnknownDomain),
+    ];
+    for (name, event) in events {
+        put(format!("ratelimit.{name}"), telemetry.count(event));
+    }
+    for fault in Fault::ALL {
+        let calls = [Endpoint::ShouldRateLimit, Endpoint::Json]
+            .map(|endpoint| telemetry.failures(endpoint, fault));
+        let name = format!("ratelimit.service.call.should_rate_limit.{}", fault.name());
+        put(name, calls.iter().sum());
+    }
+    let grpc = Endpoint::ShouldRateLimit;
+    put(format!("ratelimit_server.{}.total_requests", grpc.name()), telemetry.calls(grpc));
+    // The last bucket has no bound of its own.
+    let bounds = BUCKETS_MICROS.iter().chain(BUCKETS_MICROS.last());
+    for (bound, count) in bounds.zip(telemetry.response_times(grpc).buckets) {
+        let name = format!("ratelimit_server.{}.response_time", grpc.name());
+        all.push((Metric { name, bucket_micros: Some(*bound) }, count));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use sluicegate::Engine;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn counts_of_a_flush_that_cannot_connect_are_part_of_the_next() {
+        let app = App::new(Engine::new(Default::default()).unwrap());
+        app.telemetry().record(Event::RulesLoaded);
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let flush_interval = Duration::from_secs(10);
+        let options = Options { host: "127.0.0.1".to_owned(), port: closed, flush_interval };
+        let mut sink = StatsdSink::new(options);
+        sink.flush(&app).await.unwrap_err();
+        app.telemetry().record(Event::RulesLoaded);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        sink.options.port = listener.local_addr().unwrap().port();
+        sink.flush(&app).await.unwrap();
+        let mut text = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "ratelimit.service.config_load_success:2|c\n");
+    }
+}
