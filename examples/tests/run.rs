@@ -139,6 +139,24 @@ fn axum_api() {
 }
 
 #[test]
+fn plans() {
+    let expected = [
+        "k-alice: 200, 1 left, upgrade -",
+        "k-alice: 200, 0 left, upgrade -",
+        "k-alice: 429, 0 left, upgrade /plans",
+        "k-bob: 200, 3 left, upgrade -",
+        "k-bob: 200, 2 left, upgrade -",
+        "k-bob: 200, 1 left, upgrade -",
+        "k-bob: 200, 0 left, upgrade -",
+        "k-bob: 429, 0 left, upgrade -",
+        "forged-1: 200, 1 left, upgrade -",
+        "forged-2: 200, 0 left, upgrade -",
+        "forged-3: 429, 0 left, upgrade /plans",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_plans")), expected);
+}
+
+#[test]
 fn tonic_service() {
     let expected = [
         "call 1: Serving, 2 left",
@@ -223,7 +241,12 @@ async fn ask_service() {
 
 #[test]
 fn servers_stay_if_told() {
-    for program in [env!("CARGO_BIN_EXE_axum_api"), env!("CARGO_BIN_EXE_tonic_service")] {
+    let programs = [
+        env!("CARGO_BIN_EXE_axum_api"),
+        env!("CARGO_BIN_EXE_plans"),
+        env!("CARGO_BIN_EXE_tonic_service"),
+    ];
+    for program in programs {
         let running = Running::start(program, &["--serve", "127.0.0.1:0"]);
         let line = running.line().unwrap();
         let address = line.strip_prefix("serving on ").unwrap();
