@@ -8,6 +8,7 @@
 //! | [`several`] | several limits, several limiters |
 //! | [`waiting`] | waiting for admission, limiting concurrency |
 //! | [`settling`] | reserve and commit, refunds, bonuses, debts |
+//! | [`stores`] | memory or Redis through one API |
 //! | [`rules`] | limits for requests by rules, rules files |
 //! | [`changing`] | changing limits at runtime, shadow mode |
 //! | [`testing`] | testing your own code, metrics |
@@ -38,6 +39,9 @@ pub mod settling {}
 
 #[doc = include_str!("guide/several.md")]
 pub mod several {}
+
+#[doc = include_str!("guide/stores.md")]
+pub mod stores {}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}
