@@ -126,6 +126,20 @@ async fn redis_and_memory_answer_the_same() {
 }
 
 #[tokio::test]
+async fn a_repeated_denial_has_the_quota_that_remains_now() {
+    let server = Single::start();
+    let redis = connect(&server).await;
+    let limiter = logins().clock(ManualClock::new()).on(&redis).expect("a limiter");
+    let remaining = async |cost| {
+        let verdict = limiter.of("alice").cost(cost).hit_async().await.expect("an answer");
+        verdict.remaining
+    };
+    assert_eq!(remaining(4).await, Some(3), "denied");
+    assert_eq!(remaining(1).await, Some(2));
+    assert_eq!(remaining(4).await, Some(2), "denied again");
+}
+
+#[tokio::test]
 async fn processes_share_what_has_the_same_name() {
     let server = Single::start();
     let clock = ManualClock::new();

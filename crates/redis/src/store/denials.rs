@@ -45,16 +45,18 @@ impl Denials {
         now: Timestamp,
     ) -> Option<Verdict> {
         let [part] = request.parts.as_slice() else { return None };
-        let shard = self.shard(hash).lock();
+        let mut shard = self.shard(hash).lock();
         let denial = shard.get(&part.key)?;
         let is_same = denial.cost == part.cost
             && denial.spare_capacity == part.spare_capacity
             && Arc::ptr_eq(&denial.rule, &part.rule);
         // Ignored if the clock went back.
-        if !is_same || request.op != ScriptOp::Hit || now < denial.at || now >= denial.until {
-            return None;
+        if is_same && request.op == ScriptOp::Hit && now >= denial.at && now < denial.until {
+            return Some(denial.verdict.later(now.since(denial.at)));
         }
-        Some(denial.verdict.later(now.since(denial.at)))
+        // The store may admit this request, and then less quota remains than the denial says.
+        shard.remove(&part.key);
+        None
     }
 
     /// The part whose denial may be cached: a single one whose denials do not change state.
