@@ -23,10 +23,11 @@ use crate::written;
     sluicegate check /srv/runtime/config         every file of a directory, as envoyproxy/ratelimit reads it\n  \
     sluicegate check --strict --json rules/ | jq '.domains[].rules[].id'\n  \
     sluicegate check --schema > rules.schema.json    for editors: completion and validation\n\n\
-    Several paths are one configuration. Problems go to standard error, as `file:line:column: path: message`.\n\
+    Several paths are one configuration; without any, SLUICEGATE_RULES or RUNTIME_ROOT names it, as for `serve`.\n\
+    Problems go to standard error, as `file:line:column: path: message`.\n\
     Exit codes: 0 valid, 1 invalid (with --strict also on warnings), 2 failed, such as an unreadable file.")]
 pub(crate) struct CheckArgs {
-    /// Files and directories of rules
+    /// Files and directories of rules [default: those of `serve`]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]

@@ -31,7 +31,8 @@ pub(crate) struct ExplainArgs {
     /// Descriptor: key=value,key=value
     #[arg(value_name = "DESCRIPTOR")]
     descriptors: Vec<String>,
-    /// File or directory of rules; repeat for more of the same configuration
+    /// File or directory of rules; repeat for more of the same configuration [default: those of
+    /// `serve`]
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
     /// Cost of the request

@@ -82,7 +82,7 @@ fn the_command_of_the_unit_starts_and_reloads() {
     assert_eq!(service.admin("/ready").status, 200);
     assert_eq!(values(&unit, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
     service.signal("HUP");
-    service.says("rules");
+    service.says("rules reloaded");
     service.signal("TERM");
     assert_eq!(service.ends(), Some(0));
 }

@@ -41,7 +41,7 @@ impl Service {
         }
         command.args(args).envs(environment.iter().copied());
         let mut process = Process::start("sluicegate", &mut command);
-        let told: Value = serde_json::from_str(&process.says("{")).unwrap();
+        let told: Value = serde_json::from_str(&process.says("\"grpc\":")).unwrap();
         let address = |name: &str| told[name].as_str().unwrap().to_owned();
         let optional = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
         let (resp, metrics) = (optional("resp"), optional("metrics"));
