@@ -234,7 +234,7 @@ async fn what_is_malformed_is_named() {
             "unknown field `partial`",
         ),
         ("/v1/reserve", json!({ "timeout_ms": 600_001 }), "from 0 to 600000"),
-        ("/v1/reserve", json!({ "time_out": 1 }), "did you mean `timeout_ms`?"),
+        ("/v1/reserve", json!({ "timeout_m": 1 }), "did you mean `timeout_ms`?"),
     ] {
         let told = ask(&app, path, &body).await;
         assert_eq!(told.status, StatusCode::BAD_REQUEST, "{path} {body}");

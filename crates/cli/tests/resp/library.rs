@@ -95,7 +95,7 @@ fn what_is_reserved_is_settled_and_what_is_asked_again_is_charged_once() {
         let committed: [i64; 6] = commit.query(&mut client).unwrap();
         assert_eq!((committed[2], committed[5]), (2, 2));
         let again = commit.query::<Value>(&mut client).unwrap_err();
-        assert_eq!(again.code(), Some("NORESERVATION"), "{again}");
+        assert_eq!(again.code(), Some("SETTLED"), "{again}");
         let waited: Reserved = cmd("SG.WAIT").arg("shop").arg(&user).query(&mut client).unwrap();
         assert_eq!((waited.0, waited.2, waited.5), (0, 1, None));
     }

@@ -54,6 +54,8 @@ use self::error::ApiError;
 pub use self::forward_auth::Peer;
 pub(crate) use self::idempotency::ApiResponse;
 pub use self::openapi::openapi;
+pub(crate) use self::operator::EXPLAINED_DESCRIPTORS_MAX;
+pub(crate) use self::response::write_inspected;
 pub use self::serve::{HttpLimits, HttpServer, serve};
 use crate::app::App;
 use crate::token::Token;

@@ -33,7 +33,7 @@ use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
 /// Descriptors of a request that is explained: each takes several lookups.
-const EXPLAINED_DESCRIPTORS_MAX: usize = 32;
+pub(crate) const EXPLAINED_DESCRIPTORS_MAX: usize = 32;
 
 /// State of every limit of a request.
 #[utoipa::path(

@@ -141,7 +141,7 @@ fn write_flags(verdict: &Verdict, out: &mut Vec<u8>) {
 }
 
 /// Appends `"keys":[…]`, one for each descriptor.
-pub(super) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     put(out, r#""keys":["#);
     for (index, inspected) in all.iter().enumerate() {
         put(out, if index > 0 { r#",{"limits":["# } else { r#"{"limits":["# });

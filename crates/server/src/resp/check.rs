@@ -1,7 +1,9 @@
-//! Rule commands: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT`, `SG.CANCEL` and
-//! `SG.WAIT`.
+//! Rule commands: `SG.CHECK`, `SG.PEEK`, `SG.REFUND`, `SG.RESERVE`, `SG.COMMIT`, `SG.RENEW`,
+//! `SG.CANCEL` and `SG.WAIT`.
 //!
 //! A command with an `ID` can be repeated, as a request with an idempotency key.
+
+use std::net::IpAddr;
 
 use http::HeaderMap;
 use sluicegate::backend::Call;
@@ -9,14 +11,14 @@ use sluicegate::backend::StoreError;
 use sluicegate::http::VerdictResponse;
 use sluicegate::{Checked, HoldError, Operation, Outcome, Refusal, Snapshot, Timestamp};
 
-use super::RespServer;
 use super::frame::{Args, OwnedArgs};
 use super::reply::{Reply, ReplyExtra, RespError, shown};
-use super::request::{CommandOptions, OptionName, RuleRequest, cost};
+use super::request::{CommandOptions, OptionName, RuleRequest, cost, ttl};
 use super::throttle::seconds;
+use super::{RespServer, operator};
 use crate::app::App;
 use crate::idempotency::{IdempotencyError, KeyedRequest};
-use crate::reservations::{ReservationError, Reservations, Ticket};
+use crate::reservations::{ReservationError, Reservations, Ticket, WAIT_TIMEOUT};
 use crate::rls::RefundPolicy;
 use crate::rls::response::Code;
 use crate::status::{charged_all, deciding_status, policies};
@@ -32,25 +34,33 @@ pub(super) enum RuleCommand {
     Refund,
     Reserve,
     Commit,
+    Renew,
     Cancel,
+    Inspect,
+    Explain,
 }
 
 /// Number of a reply that has none.
 const NONE: i64 = -1;
 
-const WAIT_OPTIONS: &[OptionName] = &[OptionName::Cost, OptionName::Timeout, OptionName::Id];
+const WAIT_OPTIONS: &[OptionName] =
+    &[OptionName::Cost, OptionName::Hits, OptionName::Timeout, OptionName::Id];
 
 /// Executes a rule command.
 pub(super) async fn execute(
     command: RuleCommand,
     args: Args<'_>,
     server: &RespServer,
+    peer: Option<IpAddr>,
     now: Timestamp,
     checked: &mut Checked,
 ) -> Result<Reply, RespError> {
     let app = &server.app;
     let mut span = app.begin_span(command.name(), &HeaderMap::new());
-    let result = decide(command, args, server, now, checked, span.as_mut()).await;
+    let result = match command {
+        RuleCommand::Inspect | RuleCommand::Explain => operate(command, args, server, peer).await,
+        _ => decide(command, args, server, now, checked, span.as_mut()).await,
+    };
     end_span(span, &result, app);
     result
 }
@@ -64,6 +74,18 @@ fn end_span(span: Option<Span>, result: &Result<Reply, RespError>, app: &App) {
     }
 }
 
+async fn operate(
+    command: RuleCommand,
+    args: Args<'_>,
+    server: &RespServer,
+    peer: Option<IpAddr>,
+) -> Result<Reply, RespError> {
+    require_rules(&server.app)?;
+    let request = RuleRequest::parse(args, command.options())?;
+    // Rare, and a large future.
+    Box::pin(operator::execute(command, &request, server, peer)).await
+}
+
 async fn decide(
     command: RuleCommand,
     args: Args<'_>,
@@ -75,19 +97,29 @@ async fn decide(
     let app = &server.app;
     require_rules(app)?;
     let endpoint = command.endpoint();
-    if matches!(command, RuleCommand::Commit | RuleCommand::Cancel) {
-        let positional = if command == RuleCommand::Commit { 3 } else { 2 };
-        let id = CommandOptions::parse(args.skip(positional), command.options())?.id;
-        let settled = settle(command, args, app, now, checked);
-        return Ok(app.idempotent(keyed(endpoint, id, args), now, settled).await?.0);
+    if matches!(command, RuleCommand::Commit | RuleCommand::Renew | RuleCommand::Cancel) {
+        let positional = if command == RuleCommand::Cancel { 2 } else { 3 };
+        let options = CommandOptions::parse(args.skip(positional), command.options())?;
+        let settled = settle(command, args, options.partial, app, now, checked);
+        return Ok(app.idempotent(keyed(endpoint, options.id, args), now, settled).await?.0);
     }
     let request = RuleRequest::parse(args, command.options())?;
     let id = request.options.id;
+    if command == RuleCommand::Refund && app.engine().snapshot().has_slots() {
+        refuse_slots(&request, app)?;
+    }
     let decided = apply(command, &request, app, now, checked, span);
     if command == RuleCommand::Refund && !server.may_refund() {
         return refund_proven(id, args, app, now, decided).await;
     }
     Ok(app.idempotent(keyed(endpoint, id, args), now, decided).await?.0)
+}
+
+/// Refuses to refund slots: they are released.
+fn refuse_slots(rule_request: &RuleRequest<'_>, app: &App) -> Result<(), RespError> {
+    let descriptors = rule_request.descriptors();
+    let slot = app.engine().snapshot().slot_descriptor(&rule_request.request(&descriptors));
+    slot.map_or(Ok(()), |descriptor| Err(RespError::slot_refund(descriptor)))
 }
 
 /// Applies a command to the counters.
@@ -103,17 +135,20 @@ async fn apply(
     let request = rule_request.request(&descriptors);
     let rules = app.engine().snapshot();
     let (engine, call, mut ticket) = (app.engine(), Call::new(&rules, &request, now), None);
+    let takes_slot = command == RuleCommand::Check && rules.slot_descriptor(&request).is_some();
     match command {
+        RuleCommand::Check if takes_slot => {
+            ticket = Reservations::check(engine, call, checked).await?;
+        }
         RuleCommand::Check => engine.apply(Operation::Hit, call, checked).await?,
         RuleCommand::Peek => engine.apply(Operation::Peek, call, checked).await?,
         RuleCommand::Reserve => {
             let ttl = rule_request.options.ttl();
             ticket = app.reservations().reserve(engine, call, ttl, checked).await?;
         }
-        RuleCommand::Refund | RuleCommand::Commit | RuleCommand::Cancel => {
-            engine.apply(Operation::Refund, call, checked).await?;
-        }
+        _ => engine.apply(Operation::Refund, call, checked).await?,
     }
+    rules.estimate_slot_waits(checked, now);
     app.record_unmatched(&rules, &request, checked)?;
     let allowed = match command {
         RuleCommand::Check | RuleCommand::Reserve => {
@@ -134,16 +169,19 @@ async fn apply(
         (RuleCommand::Reserve, ticket) => {
             ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()))
         }
+        // Five numbers as ever, unless there may be something to release.
+        (_, ticket) if takes_slot => ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string())),
         _ => ReplyExtra::None,
     };
     let is_refundable = command == RuleCommand::Check && charged_all(checked);
     Ok(Reply { numbers: numbers(allowed, checked, &rules, now), extra, is_refundable })
 }
 
-/// `SG.COMMIT token n` and `SG.CANCEL token`.
+/// `SG.COMMIT token n [PARTIAL]`, `SG.RENEW token ms` and `SG.CANCEL token`.
 async fn settle(
     command: RuleCommand,
     args: Args<'_>,
+    partial: bool,
     app: &App,
     now: Timestamp,
     checked: &mut Checked,
@@ -152,55 +190,102 @@ async fn settle(
     let ticket = str::from_utf8(token).ok().and_then(|token| Ticket::decode(token).ok());
     let ticket = ticket.ok_or_else(|| {
         let got = shown(token);
-        RespError::invalid(format_args!(
-            "`{got}` is not a token; send the whole token that SG.RESERVE or SG.WAIT returned"
+        RespError::service(format!(
+            "NORESERVATION `{got}` is not a token; send the whole token that SG.RESERVE or SG.WAIT returned"
         ))
     })?;
     let rules = app.engine().snapshot();
     let (reservations, engine) = (app.reservations(), app.engine());
-    let used = match command {
-        RuleCommand::Commit => Some(cost("what was used", args.get(2).unwrap_or_default())?),
-        _ => None,
+    let (amount, rules, ticket) = (args.get(2).unwrap_or_default(), &rules, &ticket);
+    let hits = match command {
+        RuleCommand::Renew => {
+            let ttl = ttl(amount)?;
+            let left = reservations.renew(engine, rules, ticket, ttl, now, checked).await?;
+            let extra = ReplyExtra::Millis(left.as_micros() / 1_000);
+            return Ok(Reply { extra, ..Reply::from([0; 5]) });
+        }
+        RuleCommand::Commit => {
+            let used = cost("what was used", amount)?;
+            match partial {
+                true => reservations.commit_part(engine, rules, ticket, used, now, checked).await?,
+                false => {
+                    reservations.settle(engine, rules, ticket, Some(used), now, checked).await?
+                }
+            }
+        }
+        _ => reservations.settle(engine, rules, ticket, None, now, checked).await?,
     };
-    let returned = reservations.settle(engine, &rules, &ticket, used, now, checked).await?;
-    let numbers = numbers(true, checked, &rules, now);
-    Ok(Reply { numbers, extra: ReplyExtra::Returned(returned), is_refundable: false })
+    let numbers = numbers(true, checked, rules, now);
+    Ok(Reply { numbers, extra: ReplyExtra::Hits(hits), is_refundable: false })
 }
 
-/// `SG.WAIT`: replies when the request is admitted, or at once if that takes too long. Dropping the
-/// future gives the turn up.
-pub(super) async fn wait(command: OwnedArgs, app: App) -> Result<Reply, RespError> {
+/// Whether an `SG.RESERVE` may wait for its turn.
+pub(super) fn may_wait(args: Args<'_>) -> bool {
+    args.skip(2).iter().any(|word| word.eq_ignore_ascii_case(b"TIMEOUT"))
+}
+
+/// `SG.WAIT`, and `SG.RESERVE` with a `TIMEOUT`: replies when the request is admitted, or at once if
+/// that takes too long. Dropping the future gives the turn up.
+pub(super) async fn wait(command: OwnedArgs, app: App, reserves: bool) -> Result<Reply, RespError> {
     let begun = app.engine().now();
-    let span = app.begin_span("SG.WAIT", &HeaderMap::new());
-    let result = wait_for_turn(command.args(), &app, begun).await;
+    let (name, endpoint) = match reserves {
+        true => (RuleCommand::Reserve.name(), Endpoint::RespReserve),
+        false => ("SG.WAIT", Endpoint::RespWait),
+    };
+    let span = app.begin_span(name, &HeaderMap::new());
+    let result = wait_for_turn(command.args(), &app, begun, reserves).await;
     end_span(span, &result, &app);
-    app.record_call(Endpoint::RespWait, begun, result.as_ref().err().map(|error| error.fault));
+    app.record_call(endpoint, begun, result.as_ref().err().map(|error| error.fault));
     result
 }
 
-async fn wait_for_turn(args: Args<'_>, app: &App, begun: Timestamp) -> Result<Reply, RespError> {
+async fn wait_for_turn(
+    args: Args<'_>,
+    app: &App,
+    begun: Timestamp,
+    reserves: bool,
+) -> Result<Reply, RespError> {
     require_rules(app)?;
-    let rule_request = RuleRequest::parse(args, WAIT_OPTIONS)?;
+    let (options, endpoint) = match reserves {
+        true => (RuleCommand::Reserve.options(), Endpoint::RespReserve),
+        false => (WAIT_OPTIONS, Endpoint::RespWait),
+    };
+    let rule_request = RuleRequest::parse(args, options)?;
+    let ttl = reserves.then(|| rule_request.options.ttl());
     let admitted = async {
         let (engine, mut health) = (app.engine(), app.health().changes());
         let descriptors = rule_request.descriptors();
         let request = rule_request.request(&descriptors);
-        let timeout = rule_request.options.timeout();
-        let turn = app.reservations().wait(engine, &request, timeout);
-        let (waited, ticket) = tokio::select! {
+        // `ID timeout` is no timeout.
+        let default = if reserves { sluicegate::Span::ZERO } else { WAIT_TIMEOUT };
+        let timeout = rule_request.options.timeout().unwrap_or(default);
+        let reservations = app.reservations();
+        let turn = async {
+            match ttl {
+                None => reservations.wait(engine, &request, timeout).await,
+                Some(ttl) => reservations.reserve_waiting(engine, &request, ttl, timeout).await,
+            }
+        };
+        let (mut waited, ticket) = tokio::select! {
             waited = turn => waited?,
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(RespError::draining()),
         };
         let (rules, now) = (engine.snapshot(), engine.now());
+        rules.estimate_slot_waits(&mut waited.checked, now);
         let checked = &waited.checked;
         app.record_unmatched(&rules, &request, checked)?;
         let allowed = app.code_of(&rules, &request, checked) == Code::Ok;
+        let ticket = match ticket {
+            // Shadow mode: admitted, with nothing to settle.
+            None if allowed && reserves => Some(Reservations::reserve_nothing(&request)?),
+            ticket => ticket,
+        };
         let extra = ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()));
         let numbers = numbers(allowed, checked, &rules, now);
         Ok(Reply { numbers, extra, is_refundable: false })
     };
-    let keyed = keyed(Endpoint::RespWait, rule_request.options.id, args);
+    let keyed = keyed(endpoint, rule_request.options.id, args);
     Ok(app.idempotent_later(keyed, begun, admitted).await?.0)
 }
 
@@ -264,8 +349,17 @@ fn numbers(allowed: bool, checked: &Checked, rules: &Snapshot<'_>, now: Timestam
 
 impl RuleCommand {
     /// All commands, by their discriminant.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Check, Self::Peek, Self::Refund, Self::Reserve, Self::Commit, Self::Cancel];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Check,
+        Self::Peek,
+        Self::Refund,
+        Self::Reserve,
+        Self::Commit,
+        Self::Renew,
+        Self::Cancel,
+        Self::Inspect,
+        Self::Explain,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -274,7 +368,10 @@ impl RuleCommand {
             Self::Refund => "SG.REFUND",
             Self::Reserve => "SG.RESERVE",
             Self::Commit => "SG.COMMIT",
+            Self::Renew => "SG.RENEW",
             Self::Cancel => "SG.CANCEL",
+            Self::Inspect => "SG.INSPECT",
+            Self::Explain => "SG.EXPLAIN",
         }
     }
 
@@ -285,16 +382,30 @@ impl RuleCommand {
             Self::Refund => Endpoint::RespRefund,
             Self::Reserve => Endpoint::RespReserve,
             Self::Commit => Endpoint::RespCommit,
+            Self::Renew => Endpoint::RespRenew,
             Self::Cancel => Endpoint::RespCancel,
+            Self::Inspect => Endpoint::RespInspect,
+            Self::Explain => Endpoint::RespExplain,
         }
     }
 
     const fn options(self) -> &'static [OptionName] {
         match self {
-            Self::Check | Self::Refund => &[OptionName::Cost, OptionName::Id],
-            Self::Peek => &[OptionName::Cost],
-            Self::Reserve => &[OptionName::Cost, OptionName::Ttl, OptionName::Id],
-            Self::Commit | Self::Cancel => &[OptionName::Id],
+            Self::Check | Self::Refund => &[OptionName::Cost, OptionName::Hits, OptionName::Id],
+            Self::Peek => &[OptionName::Cost, OptionName::Hits],
+            Self::Reserve => &[
+                OptionName::Cost,
+                OptionName::Hits,
+                OptionName::Ttl,
+                OptionName::Timeout,
+                OptionName::Id,
+            ],
+            Self::Commit => &[OptionName::Partial, OptionName::Id],
+            Self::Renew => &[],
+            Self::Cancel => &[OptionName::Id],
+            Self::Inspect | Self::Explain => {
+                &[OptionName::Cost, OptionName::Hits, OptionName::Token]
+            }
         }
     }
 }
@@ -317,9 +428,12 @@ impl From<ReservationError> for RespError {
     fn from(error: ReservationError) -> Self {
         match &error {
             ReservationError::Hold(HoldError::Store(_)) => Self::store(error),
-            ReservationError::Hold(HoldError::Unknown) => {
-                Self::service(format!("NORESERVATION {error}"))
-            }
+            ReservationError::Hold(HoldError::Unknown) => Self::service(
+                "SETTLED nothing is held under this token any more: it was committed or cancelled, or it expired more than a day ago, or its counters were reset or lost; reserve again",
+            ),
+            ReservationError::Hold(HoldError::Expired) => Self::service(
+                "SETTLED the reservation expired, and what it held was released; reserve again",
+            ),
             ReservationError::TooManyReservations { .. }
             | ReservationError::TooManyWaiting { .. }
             | ReservationError::Hold(HoldError::Refused(Refusal::TooManyHolds { .. })) => {

@@ -36,8 +36,8 @@ pub(super) struct Dispatcher {
 /// Commands that wait.
 #[derive(Debug)]
 enum PendingCommand {
-    /// For its turn (`SG.WAIT`).
-    ForTurn(OwnedArgs),
+    /// For its turn: `SG.WAIT`, or `SG.RESERVE` with a timeout.
+    ForTurn { command: OwnedArgs, reserves: bool },
     /// For the store.
     ForStore(RuleCommand, OwnedArgs),
     /// For the store, consecutive ones together.
@@ -180,13 +180,14 @@ impl Dispatcher {
     /// The replies of the commands that wait. Dropping the future gives a turn up.
     pub(super) fn wait(&mut self) -> impl Future<Output = PendingReplies> + use<> {
         let (pending, server) = (self.pending.take(), self.server.clone());
+        let peer = self.session.peer();
         async move {
             PendingReplies(match pending {
-                Some(PendingCommand::ForTurn(command)) => {
-                    smallvec![check::wait(command, server.app.clone()).await]
+                Some(PendingCommand::ForTurn { command, reserves }) => {
+                    smallvec![check::wait(command, server.app.clone(), reserves).await]
                 }
                 Some(PendingCommand::ForStore(rule_command, command)) => {
-                    smallvec![execute_on_store(rule_command, command, &server).await]
+                    smallvec![execute_on_store(rule_command, command, &server, peer).await]
                 }
                 Some(PendingCommand::Throttle(batch)) => batch.decide(&server).await.into(),
                 None => SmallVec::new(),
@@ -265,6 +266,14 @@ impl Dispatcher {
             Some(command) => command,
         };
         let (server, session) = (&*self.server, &mut self.session);
+        if command.name == CommandName::Rule(RuleCommand::Reserve)
+            && command.takes(args.len())
+            && check::may_wait(args)
+        {
+            let command = OwnedArgs::of(args);
+            self.pending = Some(PendingCommand::ForTurn { command, reserves: true });
+            return Some(Next::Wait);
+        }
         if let CommandName::Rule(rule_command) = command.name
             && command.takes(args.len())
             && !server.app.is_local()
@@ -303,11 +312,13 @@ impl Dispatcher {
             // Decided in a batch.
             CommandName::Throttle => Ok(()),
             CommandName::Wait => {
-                self.pending = Some(PendingCommand::ForTurn(OwnedArgs::of(args)));
+                let command = OwnedArgs::of(args);
+                self.pending = Some(PendingCommand::ForTurn { command, reserves: false });
                 return Some(Next::Wait);
             }
             CommandName::Rule(rule_command) => {
-                let reply = check::execute(rule_command, args, server, now, &mut self.checked);
+                let (peer, checked) = (session.peer(), &mut self.checked);
+                let reply = check::execute(rule_command, args, server, peer, now, checked);
                 // With counters in memory the future is ready.
                 let reply = ready(reply).unwrap_or_else(|| Err(RespError::draining()));
                 reply.map(|reply| {
@@ -363,10 +374,12 @@ async fn execute_on_store(
     rule_command: RuleCommand,
     command: OwnedArgs,
     server: &RespServer,
+    peer: Option<IpAddr>,
 ) -> Result<Reply, RespError> {
     let app = &server.app;
     let (begun, mut checked) = (app.engine().now(), Checked::default());
-    let reply = check::execute(rule_command, command.args(), server, begun, &mut checked).await;
+    let args = command.args();
+    let reply = check::execute(rule_command, args, server, peer, begun, &mut checked).await;
     app.record_call(rule_command.endpoint(), begun, reply.as_ref().err().map(|error| error.fault));
     reply
 }

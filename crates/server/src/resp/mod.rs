@@ -3,11 +3,14 @@
 //! | command | operation | reply |
 //! |---|---|---|
 //! | `CL.THROTTLE key max_burst count period [quantity]` | charges a token bucket | integers |
-//! | `SG.CHECK domain key=value … [COST n]` | decides, and charges if admitted | the same |
+//! | `SG.CHECK domain key=value … [COST n]` | decides, and charges if admitted | the same; a token for a slot |
 //! | `SG.PEEK …`, `SG.REFUND …` | decides without charging; refunds | the same |
-//! | `SG.RESERVE … [TTL ms]` | charges an estimate | the same, and a token or null |
+//! | `SG.RESERVE … [TTL ms] [TIMEOUT ms]` | charges an estimate | the same, and a token or null |
 //! | `SG.WAIT … [TIMEOUT ms]` | waits until admitted | the same, and a token or null |
 //! | `SG.COMMIT token n`, `SG.CANCEL token` | settles a reservation | the same, and refunded hits |
+//! | `SG.COMMIT token n PARTIAL` | settles a part of it | the same, and the hits still held |
+//! | `SG.RENEW token ms` | restarts its lifetime | milliseconds |
+//! | `SG.INSPECT …`, `SG.EXPLAIN …` | for operators | JSON, as over HTTP |
 //! | `HELLO`, `AUTH`, `CLIENT`, `SELECT 0`, `RESET`, `QUIT` | connection | as Redis |
 //! | `PING`, `ECHO`, `INFO`, `COMMAND`, `CONFIG GET` | for tools | as Redis |
 //!
@@ -20,6 +23,7 @@ mod commands;
 mod connection;
 mod dispatch;
 pub mod frame;
+mod operator;
 mod reply;
 mod request;
 mod session;
@@ -56,6 +60,8 @@ pub struct Options {
     pub password: Option<Token>,
     /// Grants every client the operator role, for refunds without proof: loopback listeners only.
     pub is_open: bool,
+    /// Token that grants the operator role.
+    pub operator_token: Option<Token>,
 }
 
 /// Limits and timeouts of RESP clients.
@@ -155,6 +161,7 @@ struct RespServer {
     password: Option<Token>,
     /// Whether every client has the operator role.
     is_open: bool,
+    operator_token: Option<Token>,
     throttle: Throttle,
     started_at: Timestamp,
     admission: Arc<Admission>,
@@ -164,11 +171,22 @@ struct RespServer {
 
 impl RespServer {
     fn new(app: App, throttle: Throttle, options: Options) -> Self {
-        let Options { limits, password, is_open } = options;
+        let Options { limits, password, is_open, operator_token } = options;
         let admission = Admission::new(&app, Share::Clients, limits.connections, CONNECTION_BYTES);
         let started_at = app.engine().now();
         let (commands, last_id) = Default::default();
-        Self { app, limits, password, is_open, throttle, started_at, admission, commands, last_id }
+        Self {
+            app,
+            limits,
+            password,
+            is_open,
+            operator_token,
+            throttle,
+            started_at,
+            admission,
+            commands,
+            last_id,
+        }
     }
 
     /// Whether a refund needs no proof.

@@ -166,8 +166,12 @@ pub(super) enum ReplyExtra {
     None,
     /// Name of the reservation, or null.
     Ticket(Option<String>),
-    /// Refunded hits.
-    Returned(u64),
+    /// Refunded hits, or those that stay reserved.
+    Hits(u64),
+    /// Milliseconds, in place of the five numbers.
+    Millis(u64),
+    /// JSON, in place of the five numbers.
+    Json(String),
 }
 
 impl Reply {
@@ -178,15 +182,21 @@ impl Reply {
     pub(super) fn put(&self, out: &mut ReplyWriter<'_>) {
         match &self.extra {
             ReplyExtra::None => return out.numbers(self.numbers),
-            ReplyExtra::Ticket(_) | ReplyExtra::Returned(_) => out.array(6),
+            ReplyExtra::Millis(millis) => return out.int(signed(*millis)),
+            ReplyExtra::Json(json) => return out.bulk(json.as_bytes()),
+            ReplyExtra::Ticket(_) | ReplyExtra::Hits(_) => out.array(6),
         }
         self.numbers.into_iter().for_each(|number| out.int(number));
         match &self.extra {
             ReplyExtra::Ticket(Some(ticket)) => out.bulk(ticket.as_bytes()),
-            ReplyExtra::Returned(returned) => out.int(i64::try_from(*returned).unwrap_or(i64::MAX)),
-            ReplyExtra::Ticket(None) | ReplyExtra::None => out.null(),
+            ReplyExtra::Hits(hits) => out.int(signed(*hits)),
+            _ => out.null(),
         }
     }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl From<[i64; 5]> for Reply {
@@ -267,6 +277,24 @@ impl RespError {
         Self::service(
             "NOPERM no charged check matches this refund: send the ID and all arguments of the SG.CHECK, once, within ten minutes and to the same node; or use SG.RESERVE and SG.CANCEL",
         )
+    }
+
+    /// An operator command without the role.
+    pub(super) fn no_operator(has_token: bool) -> Self {
+        Self::service(match has_token {
+            true => "NOPERM this command is for operators; append TOKEN and the operator token",
+            false => {
+                "NOPERM operator commands are off, since this address can be reached from other machines and no token is set; set SLUICEGATE_ADMIN_TOKEN, or listen on loopback"
+            }
+        })
+    }
+
+    /// Refund of a request that takes a slot.
+    pub(super) fn slot_refund(descriptor: usize) -> Self {
+        Self::invalid(format_args!(
+            "descriptor {} is under a concurrency limit, and a slot is not refunded but released; send the token of its SG.CHECK to SG.CANCEL, and refund the other descriptors without this one",
+            descriptor + 1
+        ))
     }
 
     pub(super) fn no_rules() -> Self {

@@ -1,5 +1,5 @@
-//! Arguments of rule commands: `domain key=value [key=value …] [| key=value …] [COST n] [ID text]
-//! …`.
+//! Arguments of rule commands: `domain key=value [key=value …] [HITS n] [| key=value …] [COST n]
+//! [ID text] …`.
 
 use sluicegate::Span;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
@@ -10,15 +10,17 @@ use super::frame::Args;
 use super::reply::{RespError, parse_int, shown};
 use crate::http::BodyLimits;
 use crate::idempotency::KEY_BYTES_MAX;
-use crate::reservations::{TTL, TTL_MAX, WAIT_TIMEOUT, WAIT_TIMEOUT_MAX};
+use crate::reservations::{TTL, TTL_MAX, WAIT_TIMEOUT_MAX};
 
 /// Parsed arguments of a rule command.
 #[derive(Debug)]
 pub(super) struct RuleRequest<'a> {
     pub(super) domain: &'a str,
     entries: SmallVec<[Entry<'a>; 8]>,
-    /// End of the entries of each descriptor.
-    ends: SmallVec<[usize; 4]>,
+    /// End of the entries of each descriptor, and its own hits.
+    ends: SmallVec<[(usize, Option<u64>); 4]>,
+    /// Own hits of the descriptor that is being read.
+    hits: Option<u64>,
     pub(super) options: CommandOptions<'a>,
 }
 
@@ -30,15 +32,24 @@ pub(super) struct CommandOptions<'a> {
     pub(super) id: Option<&'a [u8]>,
     ttl_ms: Option<u64>,
     timeout_ms: Option<u64>,
+    /// Whether the rest of a reservation stays reserved.
+    pub(super) partial: bool,
+    /// Operator token.
+    pub(super) token: Option<&'a [u8]>,
 }
 
-/// Name of an option, which a value follows.
+/// Name of an option, which a value follows unless it is a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionName {
     Cost,
     Id,
     Ttl,
     Timeout,
+    /// Hits of the descriptor before it.
+    Hits,
+    /// A flag.
+    Partial,
+    Token,
 }
 
 pub(super) type RespDescriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
@@ -52,7 +63,8 @@ impl<'a> RuleRequest<'a> {
             return Err(RespError::invalid("the domain is empty; name the domain of the rules"));
         }
         let (entries, ends) = (SmallVec::new(), SmallVec::new());
-        let mut request = Self { domain, entries, ends, options: CommandOptions::default() };
+        let options = CommandOptions::default();
+        let mut request = Self { domain, entries, ends, hits: None, options };
         let mut words = args.skip(2).iter();
         while let Some(word) = words.next() {
             if word == b"|" {
@@ -65,18 +77,30 @@ impl<'a> RuleRequest<'a> {
                     return Err(not_an_entry(word, supported));
                 }
                 request.entries.push(Entry::new(key, value));
-            } else if let Some(option) = OptionName::find(word, supported) {
-                request.options.set(option, words.next())?;
             } else {
-                return Err(not_an_entry(word, supported));
+                let option = OptionName::find(word, supported);
+                match option.ok_or_else(|| not_an_entry(word, supported))? {
+                    OptionName::Hits => request.set_hits(words.next())?,
+                    option => request.options.set(option, &mut words)?,
+                }
             }
         }
         request.end_descriptor(&limits)?;
         Ok(request)
     }
 
+    fn set_hits(&mut self, value: Option<&[u8]>) -> Result<(), RespError> {
+        let value = value.ok_or_else(|| RespError::invalid("HITS needs a value"))?;
+        match self.hits.replace(cost("HITS", value)?) {
+            None => Ok(()),
+            Some(_) => Err(RespError::invalid(
+                "HITS occurs twice in a descriptor; remove one of them, or separate descriptors with `|`",
+            )),
+        }
+    }
+
     fn end_descriptor(&mut self, limits: &BodyLimits) -> Result<(), RespError> {
-        let count = self.entries.len() - self.ends.last().copied().unwrap_or(0);
+        let count = self.entries.len() - self.ends.last().map_or(0, |(end, _)| *end);
         if count == 0 {
             return Err(RespError::invalid(
                 "a descriptor has no entries; send key=value, and `|` only between descriptors",
@@ -94,16 +118,16 @@ impl<'a> RuleRequest<'a> {
                 "more than {max} descriptors; send fewer"
             )));
         }
-        self.ends.push(self.entries.len());
+        self.ends.push((self.entries.len(), self.hits.take()));
         Ok(())
     }
 
     pub(super) fn descriptors(&self) -> RespDescriptors<'_> {
         let mut from = 0;
-        let descriptors = self.ends.iter().map(|to| {
+        let descriptors = self.ends.iter().map(|(to, hits)| {
             let entries = self.entries.get(from..*to).unwrap_or_default();
             from = *to;
-            Descriptor::of(entries)
+            Descriptor { hits: *hits, ..Descriptor::of(entries) }
         });
         descriptors.collect()
     }
@@ -126,7 +150,7 @@ impl<'a> CommandOptions<'a> {
                     "`{got}` is not an option here; supported are {known}"
                 ))
             })?;
-            options.set(option, words.next())?;
+            options.set(option, &mut words)?;
         }
         Ok(options)
     }
@@ -136,16 +160,29 @@ impl<'a> CommandOptions<'a> {
         self.ttl_ms.map_or(TTL, Span::from_millis)
     }
 
-    /// Timeout of a waiting command.
-    pub(super) fn timeout(&self) -> Span {
-        self.timeout_ms.map_or(WAIT_TIMEOUT, Span::from_millis)
+    /// Timeout of a waiting command; `None` for the default.
+    pub(super) fn timeout(&self) -> Option<Span> {
+        self.timeout_ms.map(Span::from_millis)
     }
 
-    fn set(&mut self, option: OptionName, value: Option<&'a [u8]>) -> Result<(), RespError> {
+    fn set(
+        &mut self,
+        option: OptionName,
+        words: &mut impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), RespError> {
         let name = option.name();
-        let value =
-            value.ok_or_else(|| RespError::invalid(format_args!("{name} needs a value")))?;
+        let value = match option {
+            OptionName::Partial => b"".as_slice(),
+            _ => {
+                let needs_value = || RespError::invalid(format_args!("{name} needs a value"));
+                words.next().ok_or_else(needs_value)?
+            }
+        };
         let is_duplicate = match option {
+            OptionName::Partial => std::mem::replace(&mut self.partial, true),
+            OptionName::Token => self.token.replace(value).is_some(),
+            // Of a descriptor.
+            OptionName::Hits => false,
             OptionName::Cost => self.cost.replace(cost(name, value)?).is_some(),
             OptionName::Id => {
                 let length = value.len();
@@ -181,6 +218,9 @@ impl OptionName {
             Self::Id => "ID",
             Self::Ttl => "TTL",
             Self::Timeout => "TIMEOUT",
+            Self::Hits => "HITS",
+            Self::Partial => "PARTIAL",
+            Self::Token => "TOKEN",
         }
     }
 
@@ -190,6 +230,9 @@ impl OptionName {
             Self::Id => "ID text",
             Self::Ttl => "TTL ms",
             Self::Timeout => "TIMEOUT ms",
+            Self::Hits => "HITS n",
+            Self::Partial => "PARTIAL",
+            Self::Token => "TOKEN text",
         }
     }
 
@@ -205,6 +248,11 @@ pub(super) fn cost(name: &str, word: &[u8]) -> Result<u64, RespError> {
         RespError::invalid(format_args!("{name} must be a 64-bit integer, got `{got}`"))
     })?;
     Ok(number.min(EXACT_MAX))
+}
+
+/// Parses a lifetime in milliseconds.
+pub(super) fn ttl(word: &[u8]) -> Result<Span, RespError> {
+    millis("the lifetime", word, 1, TTL_MAX).map(Span::from_millis)
 }
 
 fn millis(name: &str, word: &[u8], min: u64, max: Span) -> Result<u64, RespError> {

@@ -39,6 +39,11 @@ impl Session {
         Self { protocol, is_authenticated, id, name, peer, failures: 0 }
     }
 
+    /// Its address.
+    pub(super) const fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
     /// Whether the connection is closed for wrong passwords.
     pub(super) const fn is_locked_out(&self) -> bool {
         self.failures >= FAILURES_MAX

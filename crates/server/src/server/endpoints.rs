@@ -172,7 +172,8 @@ pub(super) fn resp_options(settings: &Settings) -> resp::Options {
     // As on the HTTP address: without a token, local clients have the operator role.
     let is_local = settings.resp.is_some_and(|resp| resp.ip().is_loopback());
     let is_open = settings.admin_token.is_none() && is_local;
-    resp::Options { limits, password: settings.resp_password.clone(), is_open }
+    let operator_token = settings.admin_token.clone();
+    resp::Options { limits, password: settings.resp_password.clone(), is_open, operator_token }
 }
 
 pub(super) fn admin_options(settings: &Settings) -> admin::Options {

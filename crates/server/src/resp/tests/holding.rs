@@ -29,9 +29,9 @@ fn an_estimate_is_reserved_and_settled() {
     let (numbers, returned) = six(&client.ask(&format!("SG.COMMIT {token} 1")));
     assert_eq!((&numbers[..4], returned.as_str()), (&[0, 5, 4, -1][..], ":3\r\n"));
     let again = client.ask(&format!("SG.COMMIT {token} 1"));
-    assert!(again.starts_with("-NORESERVATION nothing is held under this id"), "{again}");
+    assert!(again.starts_with("-SETTLED nothing is held under this token any more"), "{again}");
     let again = client.ask(&format!("SG.CANCEL {token}"));
-    assert!(again.starts_with("-NORESERVATION "), "{again}");
+    assert!(again.starts_with("-SETTLED "), "{again}");
     let telemetry = client.shared.app.telemetry();
     let calls = [Endpoint::RespReserve, Endpoint::RespCommit, Endpoint::RespCancel];
     assert_eq!(calls.map(|endpoint| telemetry.calls(endpoint)), [1, 2, 1]);
@@ -76,11 +76,13 @@ fn what_cannot_be_held_says_why() {
     for (line, part) in [
         ("SG.RESERVE shop watched=1", "-ERR descriptor"),
         ("SG.RESERVE shop all=1 TTL 0", "-ERR TTL must be 1 to 86400000 milliseconds, got `0`"),
-        ("SG.RESERVE shop all=1 TIMEOUT 1", "-ERR `TIMEOUT` is neither an entry nor an option"),
-        ("SG.COMMIT what 1", "-ERR `what` is not a token; send the whole token"),
+        ("SG.COMMIT what 1", "-NORESERVATION `what` is not a token; send the whole token"),
         ("SG.COMMIT what", "-ERR wrong number of arguments for 'sg.commit' command"),
-        ("SG.COMMIT what 1 COST 1", "-ERR `COST` is not an option here; supported are ID text"),
-        ("SG.CANCEL \"\\xff\"", "-ERR `\\xff` is not a token"),
+        (
+            "SG.COMMIT what 1 COST 1",
+            "-ERR `COST` is not an option here; supported are PARTIAL, ID text",
+        ),
+        ("SG.CANCEL \"\\xff\"", "-NORESERVATION `\\xff` is not a token"),
         ("SG.CHECK shop all=1 ID \"\"", "-ERR ID has 0 bytes, and must have 1 to 255"),
         ("SG.PEEK shop all=1 ID 1", "-ERR `ID` is neither an entry nor an option"),
     ] {
@@ -118,4 +120,66 @@ fn who_asks_again_is_charged_once() {
     assert_eq!(client.numbers("SG.CHECK shop all=1 COST 5 ID d")[0], 1);
     client.clock.advance(Duration::from_secs(2));
     assert_eq!(client.numbers("SG.CHECK shop all=1 COST 5 ID d")[0], 0);
+}
+
+#[test]
+fn a_long_stream_renews_and_commits_in_parts() {
+    let mut client = Client::new();
+    let reserved = token(&six(&client.ask("SG.RESERVE shop user=1 COST 3 TTL 10000")).1);
+    client.clock.advance(Duration::from_secs(9));
+    assert_eq!(client.ask(&format!("SG.RENEW {reserved} 10000")), ":10000\r\n");
+    client.clock.advance(Duration::from_secs(9));
+    let (numbers, held) = six(&client.ask(&format!("SG.COMMIT {reserved} 1 PARTIAL")));
+    assert_eq!((&numbers[..3], held.as_str()), (&[0, 3, 0][..], ":2\r\n"));
+    let (numbers, returned) = six(&client.ask(&format!("SG.COMMIT {reserved} 1")));
+    assert_eq!((&numbers[..3], returned.as_str()), (&[0, 3, 1][..], ":1\r\n"));
+    for line in [format!("SG.RENEW {reserved} 1"), format!("SG.COMMIT {reserved} 1 PARTIAL")] {
+        let said = client.ask(&line);
+        assert!(said.starts_with("-SETTLED "), "{said}");
+    }
+    for (line, due) in [
+        (format!("SG.RENEW {reserved} 0"), "-ERR the lifetime must be 1 to 86400000 milliseconds"),
+        (format!("SG.COMMIT {reserved} 1 PARTIAL PARTIAL"), "-ERR PARTIAL occurs twice"),
+        ("SG.RENEW what 1".to_owned(), "-NORESERVATION `what` is not a token"),
+        (format!("SG.RENEW {reserved}"), "-ERR wrong number of arguments"),
+    ] {
+        let said = client.ask(&line);
+        assert!(said.starts_with(due), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_check_returns_the_slot_that_it_takes() {
+    let mut client = Client::new();
+    let (numbers, slot) = six(&client.ask("SG.CHECK shop slots=1"));
+    assert_eq!(numbers[..3], [0, 1, 0]);
+    let (denied, null) = six(&client.ask("SG.CHECK shop slots=1"));
+    assert_eq!((denied[0], denied[3], null.as_str()), (1, 3_600, "$-1\r\n"));
+    let said = client.ask("SG.REFUND shop user=1 | slots=1");
+    assert!(said.starts_with("-ERR descriptor 2 is under a concurrency limit"), "{said}");
+    client.clock.advance(Duration::from_secs(7));
+    let (_, freed) = six(&client.ask(&format!("SG.CANCEL {}", token(&slot))));
+    assert_eq!(freed, ":1\r\n");
+    assert_eq!(six(&client.ask("SG.CHECK shop slots=1")).0[0], 0);
+    // Estimated by what was observed.
+    assert_eq!(six(&client.ask("SG.CHECK shop slots=1")).0[3], 7);
+    assert_eq!(client.numbers("SG.CHECK shop user=1").len(), 5, "nothing to release");
+}
+
+#[test]
+fn a_descriptor_has_its_own_cost() {
+    let mut client = Client::new();
+    let (numbers, _) = six(&client.ask("SG.CHECK shop all=1 | slots=1 HITS 1 COST 4"));
+    assert_eq!(numbers[0], 0);
+    assert_eq!(client.numbers("SG.PEEK shop all=1 COST 0")[2], 1);
+    assert_eq!(client.numbers("SG.CHECK shop user=1 HITS 2 | free=1")[2], 1);
+    assert_eq!(client.numbers("SG.REFUND shop user=1 HITS 2 COST 9")[2], 3);
+    for (line, due) in [
+        ("SG.CHECK shop user=1 HITS 1 HITS 2", "-ERR HITS occurs twice in a descriptor"),
+        ("SG.CHECK shop user=1 HITS", "-ERR HITS needs a value"),
+        ("SG.CHECK shop user=1 HITS x", "-ERR HITS must be a 64-bit integer, got `x`"),
+    ] {
+        let said = client.ask(line);
+        assert!(said.starts_with(due), "{line}: {said}");
+    }
 }

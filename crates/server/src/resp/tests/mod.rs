@@ -58,7 +58,11 @@ fn app(options: Options) -> (App, ManualClock) {
 
 fn shared(app: App, limits: RespLimits, password: Option<Token>) -> RespServer {
     let throttle = Throttle::new(app.engine().memory());
-    RespServer::new(app, throttle, super::Options { limits, password, is_open: true })
+    RespServer::new(
+        app,
+        throttle,
+        super::Options { limits, password, is_open: true, operator_token: None },
+    )
 }
 
 impl Client {

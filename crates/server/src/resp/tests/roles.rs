@@ -98,3 +98,53 @@ fn the_policy_says_who_may_give_back() {
     client.numbers("SG.CHECK shop user=1");
     assert_eq!(client.numbers("SG.REFUND shop user=1")[..3], [0, 3, 3]);
 }
+
+// === operators ===
+
+/// A client of an address that others reach, with a token for operators.
+fn guarded(token: Option<&str>) -> Client {
+    let (app, clock) = app(Options::default());
+    let throttle = Throttle::new(app.engine().memory());
+    let operator_token = token.map(|token| Token::new(token).unwrap());
+    let options = super::super::Options { operator_token, ..super::super::Options::default() };
+    let shared = Arc::new(RespServer::new(app, throttle, options));
+    Client { talk: Dispatcher::new(shared.clone(), None), clock, shared }
+}
+
+#[test]
+fn operators_inspect_and_explain() {
+    let mut client = Client::new();
+    client.numbers("SG.CHECK shop user=1 COST 2");
+    let said = client.ask("SG.INSPECT shop user=1");
+    let json: serde_json::Value = serde_json::from_str(said.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(json["keys"][0]["limits"][0]["remaining"], 1);
+    let said = client.ask("SG.EXPLAIN shop user=1 HITS 2 | all=1");
+    let json: serde_json::Value = serde_json::from_str(said.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(
+        (&json["allowed"], json["descriptors"].as_array().unwrap().len()),
+        (&false.into(), 2)
+    );
+    assert_eq!(client.numbers("SG.PEEK shop user=1")[2], 1, "nothing is charged");
+    let many = format!("SG.EXPLAIN shop {} user=1", "user=1 | ".repeat(32));
+    assert!(client.ask(&many).starts_with("-ERR at most 32 descriptors"));
+}
+
+#[test]
+fn others_do_not() {
+    for command in ["SG.INSPECT", "SG.EXPLAIN"] {
+        let said = guarded(None).ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(said.starts_with("-NOPERM operator commands are off"), "{said}");
+        let mut client = guarded(Some("sesame"));
+        for line in [format!("{command} shop user=1"), format!("{command} shop user=1 TOKEN no")] {
+            let said = client.ask(&line);
+            assert!(said.starts_with("-NOPERM this command is for operators"), "{said}");
+        }
+        let said = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(said.starts_with('$'), "{said}");
+        for _ in 0..10 {
+            client.ask(&format!("{command} shop user=1 TOKEN no"));
+        }
+        let said = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(said.starts_with("-ERR too many wrong tokens"), "{said}");
+    }
+}

@@ -131,3 +131,26 @@ async fn what_comes_meanwhile_has_a_bound() {
     line.client.read_exact(&mut rest).await.unwrap();
     assert!(rest.ends_with(b"+PONG\r\n"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_waits_for_its_turn() {
+    let (mut line, clock) = clocked();
+    line.client.write_all(b"SG.CHECK shop all=1 COST 5\r\n").await.unwrap();
+    line.says("*5\r\n:0\r\n:5\r\n:0\r\n:-1\r\n:5\r\n").await;
+    // Without a timeout it does not wait, whatever its id.
+    line.client.write_all(b"SG.RESERVE shop all=1 COST 3 ID timeout\r\n").await.unwrap();
+    line.says("*6\r\n:1\r\n:5\r\n:0\r\n:3\r\n:5\r\n$-1\r\n").await;
+    line.client.write_all(b"SG.RESERVE shop all=1 COST 3 TIMEOUT 60000\r\n").await.unwrap();
+    until(|| line.shared.app.reservations().waiting() == 1).await;
+    clock.advance(Duration::from_secs(3));
+    line.says("*6\r\n:0\r\n:5\r\n:0\r\n:-1\r\n").await;
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\r\n") || rest.iter().filter(|byte| **byte == b'\n').count() < 3 {
+        rest.push(line.client.read_u8().await.unwrap());
+    }
+    let rest = String::from_utf8(rest).unwrap();
+    let token = rest.lines().nth(2).unwrap();
+    line.client.write_all(format!("SG.COMMIT {token} 1\r\n").as_bytes()).await.unwrap();
+    line.says("*6\r\n:0\r\n:5\r\n:2\r\n").await;
+    assert_eq!(line.shared.app.telemetry().calls(Endpoint::RespReserve), 2);
+}
