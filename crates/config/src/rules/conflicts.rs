@@ -4,8 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::fmt::{self, Display};
 
+use sluicegate_core::limit::Limit;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::domain::{DescriptorConfig, Joint, Pattern};
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::network::Network;
+use sluicegate_rules::rule::Limits;
 
 use super::descriptor::Origin;
 use super::domains::DomainSource;
@@ -14,6 +18,7 @@ use super::glob;
 use super::keys::Form;
 use crate::problem::{Position, Report, quoted, shortened};
 use crate::suggest;
+use crate::units::show_span;
 
 /// Reports the conflicts of a domain.
 pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
@@ -25,10 +30,13 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
         names: HashSet::new(),
         ids: HashMap::new(),
         replaces: Vec::new(),
+        has_envoy_form: false,
+        slots: Vec::new(),
     };
     let domain = NodePath::Domain(&gathered.domain.name);
     check.level(&gathered.domain.descriptors, &gathered.origins, &domain);
     check.targets();
+    check.warn_slots();
     check.lists(&gathered.allow);
     check.lists(&gathered.deny);
 }
@@ -50,6 +58,10 @@ struct Check<'a, 'r> {
     ids: HashMap<&'a str, (usize, Position)>,
     /// The names in `replaces`, with source, position and path.
     replaces: Vec<(&'a str, usize, Position, String)>,
+    /// Whether a rule is in Envoy's form.
+    has_envoy_form: bool,
+    /// Rules with a concurrency limit, with source, position, path and lease.
+    slots: Vec<(usize, Position, String, Span)>,
 }
 
 /// The path to a level.
@@ -75,6 +87,7 @@ impl<'a> Check<'a, '_> {
         self.covered(nodes, origins, path);
         for (node, origin) in nodes.iter().zip(origins) {
             self.name(node, origin, path);
+            self.gather_slots(node, origin, path);
             self.check_key_star(node, origin, path);
             if !node.descriptors.is_empty() {
                 let below = NodePath::Below(path, node, origin);
@@ -184,6 +197,41 @@ impl<'a> Check<'a, '_> {
         let path = format!("{}.key", path.path(origin));
         if let Some(report) = self.reports.get_mut(origin.source) {
             report.add(origin.at, path, message);
+        }
+    }
+
+    // === slots ===
+
+    fn gather_slots(&mut self, node: &DescriptorConfig, origin: &Origin, path: &NodePath<'_>) {
+        match node.rule.as_ref().map(|rule| &rule.limits) {
+            Some(Limits::Envoy { .. }) => self.has_envoy_form = true,
+            Some(Limits::Native(limits)) => {
+                let lease = |limit: &LimitConfig| match limit.at(Timestamp::EPOCH) {
+                    Limit::Concurrency(slots) => Some(slots.lease()),
+                    _ => None,
+                };
+                if let Some(lease) = limits.iter().find_map(lease) {
+                    self.slots.push((origin.source, origin.at, path.path(origin), lease));
+                }
+            }
+            Some(Limits::Unlimited) | None => {}
+        }
+    }
+
+    /// Warns of concurrency limits in a domain with rules in Envoy's form: its protocol has no
+    /// message that releases a slot.
+    fn warn_slots(&mut self) {
+        for (source, at, path, lease) in std::mem::take(&mut self.slots) {
+            let Some(report) = self.reports.get_mut(source).filter(|_| self.has_envoy_form) else {
+                continue;
+            };
+            let lease = show_span(lease);
+            let message = format!(
+                "has a concurrency limit, and Envoy's protocol releases no slot: each request from Envoy \
+                 holds one for the whole lease, `{lease}`; use a rate limit for Envoy, or a domain of its \
+                 own for clients over HTTP or RESP"
+            );
+            report.warn(at, path, message);
         }
     }
 

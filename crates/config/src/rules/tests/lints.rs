@@ -147,3 +147,16 @@ fn nodes_that_hear_of_each_other_too_late_are_told() {
     let [warning] = &*warned else { panic!("{warned:?}") };
     assert!(warning.contains("every `501ms`, which is more than half of a window of `1s`"));
 }
+
+#[test]
+fn slots_that_envoy_cannot_release_are_warned_of() {
+    const SLOTS: &str = "limits: { algorithm: concurrency, max: 2, lease: 30s }";
+    let alone =
+        format!("domain: d\ndescriptors:\n- {{ key: a, {SLOTS} }}\n- {{ key: b, {BUCKET} }}\n");
+    assert_eq!(warned(&alone), [] as [&str; 0], "clients over HTTP release them");
+    let beside = format!("{alone}- {{ key: c, {LIMIT} }}\n");
+    let warnings = warned(&beside);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.contains("holds one for the whole lease, `30s`"), "{warning}");
+    assert!(warning.contains("descriptors[0]"), "{warning}");
+}
