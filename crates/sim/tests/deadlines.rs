@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::Value;
 use sluicegate::backend::Call;
@@ -87,7 +87,11 @@ impl Node {
     }
 
     async fn check_within(&self, deadline: Option<Instant>) -> (i64, u128) {
-        let entries = [Entry::new("user", "ada")];
+        self.check_user("ada", deadline).await
+    }
+
+    async fn check_user(&self, user: &str, deadline: Option<Instant>) -> (i64, u128) {
+        let entries = [Entry::new("user", user)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
         let asked = Instant::now();
@@ -137,4 +141,36 @@ async fn a_client_gets_its_answer_before_it_stops_waiting() {
     let deadline = Instant::now() + Duration::from_millis(15);
     assert_eq!(node.check_within(Some(deadline)).await, (8, 15));
     assert_eq!(node.local_decisions(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_out_is_not_paid_by_requests_that_came_later_into_the_same_batch() {
+    let node = Node::start().await;
+    let later = |millis| sleep(Duration::from_millis(millis));
+    let calls = || node.engine.backend().store().link().stats().calls;
+    // As many calls as are in flight at once; the next batch waits for them.
+    node.is_slow(90, true);
+    let in_flight = join_all(["a", "b", "c"].into_iter().enumerate().map(|(millis, user)| {
+        let (node, later) = (&node, later(millis as u64));
+        async move {
+            later.await;
+            node.check_user(user, None).await
+        }
+    }));
+    let first = async {
+        later(3).await;
+        node.check_user("first", None).await
+    };
+    let second = async {
+        later(80).await;
+        node.is_slow(600, false);
+        let before = calls();
+        let took = node.check_user("second", None).await;
+        (took, calls() - before)
+    };
+    let (in_flight, first, (second, sent)) = tokio::join!(in_flight, first, second);
+    assert_eq!(in_flight, [(9, 90); 3]);
+    assert_eq!(sent, 1, "both are in one call");
+    assert_eq!((first.1, second.1), (100, 100), "each waits for its own timeout");
+    assert_eq!(node.local_decisions(), 2);
 }
