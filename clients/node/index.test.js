@@ -136,3 +136,17 @@ test("usage, reset and explanation", async () => {
   assert.equal((await client.reset("test", { tokens: "g" })).remaining, 1000);
   assert.match((await client.explain("test", { user: "g" }, { hits: 4 })).why, /test\/user/);
 });
+
+test("partial commits, renewals, top-ups and states of limits", async () => {
+  const used = async () => (await client.inspect("test", { tokens: "h" }))[0].limits.map((one) => one.quota - one.remaining);
+  const held = await client.reserve("test", { tokens: "h" }, { hits: 800, waitMs: 1000 });
+  assert.equal((await held.commit(300, { partial: true })).held, 500);
+  assert.equal((await held.renew(120_000)).expires_after_ms, 120_000);
+  await held.release();
+  assert.deepEqual(await used(), [300, 300]);
+  await assert.rejects(held.commit(1), { code: "settled_reservation" });
+  await client.credit("test", { tokens: "h" }, { hits: 200 });
+  assert.deepEqual(await used(), [100, 100]);
+  const { statuses } = await client.peek("test", { tokens: "h" }, { limits: true });
+  assert.deepEqual(statuses[0].limits.map((one) => one.remaining), [900, 4900]);
+});
