@@ -345,7 +345,7 @@ impl Algorithm for SlidingWindow {
             CarryOver::Nothing => return self.fresh(now),
             CarryOver::Remaining => {
                 let used = signed(to).saturating_sub(old.remaining(state, now));
-                let current = u64::try_from(used).unwrap_or(0);
+                let current = clamp_amount(u64::try_from(used).unwrap_or(0));
                 carried = CounterState { current, ..self.fresh(now) };
             }
             CarryOver::Used | CarryOver::Proportion => {}
