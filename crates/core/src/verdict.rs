@@ -50,9 +50,9 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Index of the limit that decided; `None` for an empty plan.
     pub decided_by: Option<usize>,
-    /// The least remaining quota of any limit; `None` if unlimited.
+    /// Remaining quota of the limit that decided; `None` if it has none.
     pub remaining: Option<i64>,
-    /// The longest time until any limit is full.
+    /// Time until the limit that decided is full.
     pub reset_after: Span,
     /// The largest count beyond a limit that counts first.
     pub beyond: u64,
@@ -96,19 +96,18 @@ pub fn judge(decisions: &[Decision]) -> Verdict {
     let enforced = || decisions.iter().enumerate().filter(|(_, d)| d.enforced);
     let shadows = || decisions.iter().enumerate().filter(|(_, d)| !d.enforced);
     let shadow = strictest(shadows()).map(|(_, outcome)| outcome);
-    let counts = |d: &Decision| d.enforced || enforced().next().is_none();
-    let counted = || decisions.iter().enumerate().filter(|(_, d)| counts(d));
 
     let (decided_by, outcome) = match strictest(enforced()) {
         Some((index, outcome)) => (Some(index), outcome),
         // Nothing is enforced: the request passes, and the shadows name the limit.
         None => (strictest(shadows()).map(|(index, _)| index), Outcome::Allow { wait: Span::ZERO }),
     };
+    let decisive = decided_by.and_then(|index| decisions.get(index));
     Verdict {
         outcome,
         decided_by,
-        remaining: counted().filter_map(|(_, d)| d.remaining).min(),
-        reset_after: counted().map(|(_, d)| d.reset_after).max().unwrap_or_default(),
+        remaining: decisive.and_then(|decision| decision.remaining),
+        reset_after: decisive.map(|decision| decision.reset_after).unwrap_or_default(),
         beyond: decisions.iter().map(|d| d.beyond).max().unwrap_or(0),
         // A limit that counts first may be soft on a request that others deny.
         soft: outcome.is_allowed() && enforced().any(|(_, d)| d.soft),

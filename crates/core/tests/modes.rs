@@ -281,9 +281,11 @@ proptest! {
         for (pause, cost, max_wait) in calls {
             now += pause;
             let decision = answer(&mut both, op(cost, max_wait), now).verdict;
-            let [one, two] = alone.each_mut().map(|world| answer(world, op(cost, max_wait), now).verdict);
-            prop_assert_eq!(decision.remaining, one.remaining.min(two.remaining));
-            prop_assert_eq!(decision.reset_after, one.reset_after.max(two.reset_after));
+            let each = alone.each_mut().map(|world| answer(world, op(cost, max_wait), now).verdict);
+            let decisive = each[decision.decided_by.unwrap()];
+            prop_assert_eq!(decision.remaining, decisive.remaining);
+            prop_assert_eq!(decision.reset_after, decisive.reset_after);
+            prop_assert_eq!(decision.shadow, decisive.shadow);
         }
     }
 }

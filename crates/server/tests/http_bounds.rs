@@ -148,6 +148,7 @@ async fn a_body_that_does_not_come_is_late() {
     let begun = Instant::now();
     let told = answer(&mut client).await;
     assert!(told.starts_with("HTTP/1.1 408 ") && told.contains("body_late"), "{told}");
+    assert!(told.contains("connection: close\r\n"), "{told}");
     assert_eq!(begun.elapsed().as_secs(), 7);
     assert_eq!(service.telemetry().failures(Endpoint::Check, Fault::Late), 1);
 }
@@ -162,6 +163,7 @@ async fn what_is_too_large_is_refused() {
     client.write_all(head.as_bytes()).await.unwrap();
     let told = answer(&mut client).await;
     assert!(told.starts_with("HTTP/1.1 413 "), "before any of it was sent: {told}");
+    assert!(told.contains("connection: close\r\n"), "the rest is not read: {told}");
 
     let (mut client, ..) = connect(bounds());
     client

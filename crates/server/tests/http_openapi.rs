@@ -106,7 +106,7 @@ async fn examples_work_and_answers_fit() {
         if let Some(body) = body.as_ref().filter(|_| path.starts_with("/v1/")) {
             let many = serde_json::json!({ "checks": [body, body] });
             let told = ask(&app, method, path, Some(&many)).await;
-            let one_by_one = ["/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/wait"];
+            let one_by_one = ["/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/renew", "/v1/wait"];
             let one_only = one_by_one.contains(&path.as_str());
             let due = if one_only { StatusCode::BAD_REQUEST } else { StatusCode::OK };
             assert_eq!(told.status, due);

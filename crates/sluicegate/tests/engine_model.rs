@@ -131,10 +131,10 @@ fn inspected_as_told(engine: &Engine, asked: &Asked) -> Result<(), TestCaseError
         prop_assert_eq!(inspected.target, *target);
         // What was not asked, because of a list, is inspected all the same.
         if peeked.listed().is_none() {
-            let limits = || inspected.limits.iter();
-            let least = limits().filter_map(|limit| limit.remaining).min();
-            let longest = limits().map(|limit| limit.reset_after).max().unwrap_or_default();
-            prop_assert_eq!((least, longest), (verdict.remaining, verdict.reset_after));
+            let decisive = verdict.decided_by.and_then(|index| inspected.limits.get(index));
+            let remaining = decisive.and_then(|limit| limit.remaining);
+            let reset_after = decisive.map(|limit| limit.reset_after).unwrap_or_default();
+            prop_assert_eq!((remaining, reset_after), (verdict.remaining, verdict.reset_after));
         }
     }
     Ok(())

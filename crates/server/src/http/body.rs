@@ -92,7 +92,7 @@ fn error_of(error: &(dyn Error + 'static)) -> ApiError {
         }
         match error.downcast_ref() {
             Some(GatherError::TooLong) => return ApiError::too_large(BODY_BYTES_MAX),
-            Some(GatherError::Exhausted) => return ApiError::overload(),
+            Some(GatherError::Exhausted) => return ApiError::overload().closing(),
             None => cause = error.source(),
         }
     }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
 use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Operation, Outcome, Snapshot, Timestamp, Verdict};
+use sluicegate::{Checked, Inspected, Operation, Outcome, Snapshot, Timestamp, Verdict};
 
 use super::body::receive;
 use super::error::{ApiError, JSON, PROBLEM};
@@ -295,7 +295,8 @@ impl Api {
             _ => self.app.would_allow(rules, checked),
         };
         let is_denied = operation == CheckOperation::Check && !allowed;
-        self.write_result(allowed, is_denied, call, checked, out);
+        let limits = self.limit_states(check, call).await?;
+        self.write_result(allowed, is_denied, call, checked, &limits, out);
         if let Some(ticket) = ticket {
             text(out, r#","reservation":"#, &ticket.to_string());
         }
@@ -310,13 +311,27 @@ impl Api {
         is_denied: bool,
         call: Call<'_>,
         checked: &Checked,
+        limits: &[Inspected],
         out: &mut Vec<u8>,
     ) {
         let (style, format) = (&self.options.style, self.options.error_format);
         if is_denied && write_denial(format, style, call, checked, out) {
             out.push(b',');
         }
-        write_checked(allowed, checked, call.rules, out);
+        write_checked(allowed, checked, limits, call.rules, out);
+    }
+
+    /// The state of every limit after the decision, if the check requests it; else nothing.
+    pub(super) async fn limit_states(
+        &self,
+        check: &ParsedCheck<'_>,
+        call: Call<'_>,
+    ) -> Result<Vec<Inspected>, ApiError> {
+        if !check.lists_limits {
+            return Ok(Vec::new());
+        }
+        // Rare, and a large future.
+        Box::pin(self.app.engine().inspect(call)).await.map_err(ApiError::store)
     }
 
     /// Content type of a denial.

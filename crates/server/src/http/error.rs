@@ -1,7 +1,7 @@
 //! Error responses.
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use sluicegate::rules::plan::NoRule;
@@ -24,6 +24,8 @@ pub(super) struct ApiError {
     /// Boxed, since few errors have one.
     context: Option<Box<Map<String, Value>>>,
     header: Option<(HeaderName, &'static str)>,
+    /// Whether the connection ends: the rest of the body is not received.
+    closes: bool,
     /// The fault that it counts as.
     pub(super) fault: Fault,
 }
@@ -31,7 +33,7 @@ pub(super) struct ApiError {
 impl ApiError {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let (message, fault) = (message.into(), Fault::Invalid);
-        Self { status, code, message, context: None, header: None, fault }
+        Self { status, code, message, context: None, header: None, closes: false, fault }
     }
 
     /// The body is not a valid request.
@@ -49,14 +51,14 @@ impl ApiError {
     /// The body is too long.
     pub(super) fn too_large(max: usize) -> Self {
         let message = format!("the body has more than {max} bytes; send fewer checks per request");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).closing()
     }
 
     /// The body did not arrive in time.
     pub(super) fn late() -> Self {
         let message = "the body did not arrive in time; send it at once, with its length";
         let error = Self::new(StatusCode::REQUEST_TIMEOUT, "body_late", message);
-        Self { fault: Fault::Late, ..error }
+        Self { fault: Fault::Late, ..error }.closing()
     }
 
     /// The body is incomplete.
@@ -98,6 +100,11 @@ impl ApiError {
     pub(super) fn store(error: impl std::fmt::Display) -> Self {
         let message = format!("{error}; retry in a second");
         Self::unavailable("store_unavailable", Fault::Store, message)
+    }
+
+    /// The same, with `Connection: close`: a pooled connection must not be used again.
+    pub(super) fn closing(self) -> Self {
+        Self { closes: true, ..self }
     }
 
     /// Adds context.
@@ -214,6 +221,9 @@ impl ApiError {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type);
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.closes {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some((name, value)) = self.header {
             headers.insert(name, HeaderValue::from_static(value));
         }

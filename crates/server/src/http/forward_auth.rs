@@ -160,7 +160,7 @@ impl Api {
                 response.headers.insert(X_ERROR, error_header(error));
             }
         }
-        write_checked(false, checked, call.rules, &mut out);
+        write_checked(false, checked, &[], call.rules, &mut out);
         out.push(b'}');
         response.status = style.denied;
         response.headers.insert(CONTENT_TYPE, content_type);

@@ -218,7 +218,8 @@ impl Api {
         };
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
-        self.write_result(!is_denied, is_denied, call, checked, &mut out);
+        let limits = self.limit_states(check, call).await?;
+        self.write_result(!is_denied, is_denied, call, checked, &limits, &mut out);
         if let Some(ticket) = ticket {
             text(&mut out, r#","reservation":"#, &ticket.to_string());
             write_expiry(&rules, checked, ttl, now, &mut out);
@@ -262,7 +263,7 @@ impl Api {
             number(&mut out, r#"{"returned":"#, returned);
         }
         out.push(b',');
-        write_statuses(checked, rules, &mut out);
+        write_statuses(checked, &[], rules, &mut out);
         out.push(b'}');
         Ok(self.response(true, false, rules, now, checked, out))
     }
@@ -319,7 +320,8 @@ impl Api {
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
         let call = Call::new(&rules, &request, now);
-        self.write_result(!is_denied, is_denied, call, checked, &mut out);
+        let limits = self.limit_states(check, call).await?;
+        self.write_result(!is_denied, is_denied, call, checked, &limits, &mut out);
         if !is_denied {
             number(&mut out, r#","waited_ms":"#, waited.waited.as_micros() / 1_000);
         }

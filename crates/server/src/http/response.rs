@@ -23,15 +23,21 @@ use crate::status::policies;
 pub(super) fn write_checked(
     allowed: bool,
     checked: &Checked,
+    limits: &[Inspected],
     rules: &Snapshot<'_>,
     out: &mut Vec<u8>,
 ) {
     put(out, if allowed { r#""allowed":true,"# } else { r#""allowed":false,"# });
-    write_statuses(checked, rules, out);
+    write_statuses(checked, limits, rules, out);
 }
 
-/// Appends `"statuses":[…]`.
-pub(super) fn write_statuses(checked: &Checked, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+/// Appends `"statuses":[…]`, with the state of every limit where that was requested.
+pub(super) fn write_statuses(
+    checked: &Checked,
+    limits: &[Inspected],
+    rules: &Snapshot<'_>,
+    out: &mut Vec<u8>,
+) {
     put(out, r#""statuses":["#);
     let listed = checked.listed();
     for (index, status) in checked.statuses.iter().enumerate() {
@@ -40,10 +46,16 @@ pub(super) fn write_statuses(checked: &Checked, rules: &Snapshot<'_>, out: &mut 
         }
         let list = listed.filter(|listed| listed.at.0 == index).map(|listed| listed.list);
         write_status(status, list, rules, out);
+        if let Some(inspected) = limits.get(index) {
+            put(out, ",");
+            write_limits(inspected, out);
+        }
+        out.push(b'}');
     }
     out.push(b']');
 }
 
+/// Appends a status, except its closing brace.
 fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     let verdict = &status.verdict;
     put(out, if verdict.is_allowed() { r#"{"allowed":true"# } else { r#"{"allowed":false"# });
@@ -65,7 +77,6 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
     write_outcome(verdict.outcome, out);
     write_flags(verdict, out);
     write_promise(status.promise, out);
-    out.push(b'}');
 }
 
 /// The consistency level, unless it is strict, and the hits by which the limit may be exceeded.
@@ -144,16 +155,22 @@ fn write_flags(verdict: &Verdict, out: &mut Vec<u8>) {
 pub(crate) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     put(out, r#""keys":["#);
     for (index, inspected) in all.iter().enumerate() {
-        put(out, if index > 0 { r#",{"limits":["# } else { r#"{"limits":["# });
-        for (index, state) in inspected.limits.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            write_limit_state(state, out);
-        }
-        out.push(b']');
+        put(out, if index > 0 { ",{" } else { "{" });
+        write_limits(inspected, out);
         write_target(inspected.target, rules, out);
         out.push(b'}');
+    }
+    out.push(b']');
+}
+
+/// Appends `"limits":[…]`.
+fn write_limits(inspected: &Inspected, out: &mut Vec<u8>) {
+    put(out, r#""limits":["#);
+    for (index, state) in inspected.limits.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_limit_state(state, out);
     }
     out.push(b']');
 }

@@ -7,7 +7,7 @@
 //! use sluicegate_server::http::schema::{Check, Descriptor};
 //!
 //! let alice = Descriptor::of([("user", "alice")]);
-//! let check = Check { domain: "shop".to_owned(), descriptors: vec![alice], hits: None };
+//! let check = Check { domain: "shop".to_owned(), descriptors: vec![alice], hits: None, limits: None };
 //! let json = r#"{"domain":"shop","descriptors":[{"user":"alice"}]}"#;
 //! assert_eq!(serde_json::to_string(&check)?, json);
 //! # Ok::<(), serde_json::Error>(())
@@ -49,6 +49,9 @@ pub struct Check {
     /// Hits, 1 by default, at most 2^53 - 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
+    /// Whether each status lists the state of all its limits after the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<bool>,
 }
 
 /// A descriptor. Its entries are string fields, in their order, or a list under `entries`, for keys
@@ -174,7 +177,7 @@ pub struct CheckStatus {
     pub quota: Option<u64>,
     /// Remaining quota; negative in debt.
     pub remaining: Option<i64>,
-    /// Milliseconds until all limits are full.
+    /// Milliseconds until that limit is full.
     pub reset_after_ms: Option<u64>,
     /// Milliseconds to wait before a retry; only if denied, and if waiting helps.
     pub retry_after_ms: Option<u64>,
@@ -194,6 +197,8 @@ pub struct CheckStatus {
     /// Hits by which the limit may be exceeded at that level: those of other nodes that are not
     /// synchronized yet. 0 for `leased`.
     pub over: Option<u64>,
+    /// The state of all limits after the decision, in the order of the rule; only on request.
+    pub limits: Option<Vec<LimitState>>,
 }
 
 /// Outcome of shadow limits.
@@ -377,6 +382,9 @@ pub struct ReserveRequest {
     /// Estimated hits, 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
+    /// Whether each status lists the state of all its limits after the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<bool>,
     /// Milliseconds after which it expires: 60,000 by default, a day at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
@@ -470,6 +478,9 @@ pub struct WaitRequest {
     /// Hits, 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
+    /// Whether each status lists the state of all its limits after the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<bool>,
     /// Milliseconds to wait: 30,000 by default, ten minutes at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

@@ -9,7 +9,6 @@
 //!   HeaderValue        key = 1, value = 2
 //! ```
 
-use sluicegate::http::reset_after;
 use sluicegate::rules::limit::LimitConfig;
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::Limits;
@@ -158,12 +157,7 @@ fn current_limit<'a>(
     let unit = Unit::ALL.into_iter().find(|unit| Some(unit.span()) == period);
     let unit = unit.map_or(0, Unit::number);
     let current = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
-    let window = period.filter(|_| limits.len() > 1).and_then(|period| {
-        let capacity = u128::from(resolved.capacity()?);
-        let micros = (u128::from(period.as_micros()) * capacity).div_ceil(u128::from(count).max(1));
-        u64::try_from(micros).ok().map(Span::from_micros)
-    });
-    Some((current, reset_after(verdict, window)))
+    Some((current, verdict.reset_after))
 }
 
 /// Quota of a limit, and the period in which it refills, if any.

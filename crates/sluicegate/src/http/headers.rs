@@ -4,7 +4,6 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluicegate_core::time::Span;
-use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::mapping::Headers;
 
 use super::{Reset, Style, VerdictResponse, seconds_to_go, seconds_to_wait};
@@ -48,8 +47,7 @@ impl VerdictResponse<'_> {
         let policy = self.decider()?;
         let limit = policy.quota?;
         let remaining = u64::try_from(self.verdict.remaining?.max(0)).unwrap_or_default();
-        let window = policy.window.filter(|_| self.policies.len() > 1);
-        let reset_after = (limit > 0).then(|| reset_after(self.verdict, window));
+        let reset_after = (limit > 0).then_some(self.verdict.reset_after);
         Some(Figures { limit, remaining, reset_after })
     }
 
@@ -123,31 +121,6 @@ impl VerdictResponse<'_> {
             // Full only with tens of thousands of headers, where these do not matter.
             let _ = headers.try_append(name, value);
         }
-    }
-}
-
-/// Time until the deciding limit is full. A verdict has the longest reset of its plan, which may be
-/// another limit's: with several limits, `window` bounds it by the refill time of the deciding one,
-/// unless that limit is in debt.
-///
-/// ```
-/// use sluicegate::Span;
-/// use sluicegate::http::reset_after;
-/// use sluicegate_core::verdict::judge;
-///
-/// let mut verdict = judge(&[]);
-/// verdict.reset_after = Span::from_secs(3_600);
-/// assert_eq!(reset_after(&verdict, Some(Span::from_secs(60))), Span::from_secs(60));
-/// assert_eq!(reset_after(&verdict, None), Span::from_secs(3_600));
-/// ```
-#[must_use]
-pub fn reset_after(verdict: &Verdict, window: Option<Span>) -> Span {
-    let in_debt = verdict.remaining.is_some_and(|remaining| remaining < 0);
-    match window.filter(|_| !in_debt) {
-        Some(window) => {
-            verdict.reset_after.min(window).max(verdict.retry_after().unwrap_or_default())
-        }
-        None => verdict.reset_after,
     }
 }
 

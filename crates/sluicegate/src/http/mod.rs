@@ -20,11 +20,8 @@
 //! | `grpc-message` | | the body's message | the body's message | |
 //! | `grpc-retry-pushback-ms` | | the wait; −1 above a minute | −1 | |
 //!
-//! **Deciding limit.** Quota, remaining quota and reset are those of the limit that decided. A
-//! verdict contains only the longest reset of its plan. With several limits the reported reset is
-//! therefore capped at the window of the deciding limit, unless that limit is in debt: otherwise a
-//! bucket of 50 per second beside a daily limit would seem to take all day. The policy list is cut
-//! at 2 KiB.
+//! **Deciding limit.** Quota, remaining quota and reset are those of the limit that decided: a bucket
+//! of 50 per second beside a daily limit is full within a second. The policy list is cut at 2 KiB.
 //!
 //! **Missing numbers.** A limit without a quota (`warm_up`: the more it has stored, the slower it
 //! is) reports only the wait of a denial: no limit, remaining quota or reset. A quota of 0 never
@@ -64,7 +61,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 
 pub use self::grpc::is_grpc;
-pub use self::headers::{Figures, HeaderLines, reset_after};
+pub use self::headers::{Figures, HeaderLines};
 use crate::Policy;
 
 /// A verdict, rendered for the client. The [module](self) has the table.

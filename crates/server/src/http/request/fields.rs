@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::marker::PhantomData;
 use std::str::Utf8Error;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -94,6 +95,10 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, '_, A> {
 
     pub(super) fn hits(self) -> Result<u64, A::Error> {
         self.read(HitCount)
+    }
+
+    pub(super) fn boolean(self) -> Result<bool, A::Error> {
+        self.read(PhantomData)
     }
 
     pub(super) fn list(self, max: usize, items: impl ListItems<'de>) -> Result<(), A::Error> {
@@ -325,11 +330,19 @@ impl<'m> ParseContext<'m> {
 
     /// Counts the descriptors of a check in a list, since each status is longer than its
     /// descriptor.
-    pub(super) fn count_descriptors<E: Error>(&mut self, count: usize) -> Result<(), E> {
-        self.descriptors = self.descriptors.saturating_add(count);
+    pub(super) fn count_descriptors<E: Error>(
+        &mut self,
+        count: usize,
+        lists_limits: bool,
+    ) -> Result<(), E> {
+        let (weight, what) = match lists_limits {
+            true => (16, "descriptors in all checks, one with `limits` counted as 16"),
+            false => (1, "descriptors in all checks"),
+        };
+        self.descriptors = self.descriptors.saturating_add(count.saturating_mul(weight));
         let max = self.limits.batch_descriptors;
         if self.descriptors > max {
-            return Err(self.too_many("descriptors in all checks", max));
+            return Err(self.too_many(what, max));
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Parser of request bodies: one check, or `{"checks":[…]}`.
 //!
 //! ```text
-//!   check       {"domain": text, "descriptors": [descriptor, …], "hits": number?}
+//!   check       {"domain": text, "descriptors": [descriptor, …], "hits": number?,
+//!                "limits": boolean?}
 //!   descriptor  {"user": "42", "path": "/login", "hits": number?, "limit": limit?}
 //!               {"entries": [{"key": "user", "value": "42"}, …], "hits": number?, "limit": limit?}
 //!   limit       {"requests_per_unit": number, "unit": "minute"}
@@ -45,6 +46,8 @@ pub(super) struct ParsedChecks<'a> {
 pub(super) struct ParsedCheck<'a> {
     domain: Cow<'a, str>,
     hits: u64,
+    /// Whether statuses list the state of every limit.
+    pub(super) lists_limits: bool,
     descriptors: SmallVec<[ParsedDescriptor; 4]>,
     /// Entries of all descriptors.
     entries: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>,
@@ -179,11 +182,13 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
             return value.list(max, CheckItems(&mut self.checks));
         }
         match self.durations {
-            [] => self.one.read(&name, value, &["domain", "descriptors", "hits", "checks"]),
+            [] => {
+                self.one.read(&name, value, &["domain", "descriptors", "hits", "limits", "checks"])
+            }
             durations => {
                 let names = durations.iter().map(|duration| duration.name);
-                let known: SmallVec<[&str; 5]> =
-                    ["domain", "descriptors", "hits"].into_iter().chain(names).collect();
+                let known: SmallVec<[&str; 6]> =
+                    ["domain", "descriptors", "hits", "limits"].into_iter().chain(names).collect();
                 self.one.read(&name, value, &known)
             }
         }
@@ -194,7 +199,7 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
             self.checks.push(self.one.check()?);
         } else if self.one.is_any() {
             return Err(E::custom(
-                "`checks` stands alone; put `domain`, `descriptors` and `hits` into each check",
+                "`checks` stands alone; put `domain`, `descriptors`, `hits` and `limits` into each check",
             ));
         } else if self.checks.is_empty() {
             return Err(E::custom("`checks` is empty; send at least one check"));
@@ -211,6 +216,7 @@ struct CheckFields<'a> {
     check: ParsedCheck<'a>,
     domain: bool,
     hits: bool,
+    limits: bool,
     descriptors: bool,
 }
 
@@ -220,7 +226,7 @@ struct CheckItems<'r, 'a>(&'r mut SmallVec<[ParsedCheck<'a>; 1]>);
 impl<'a> CheckFields<'a> {
     /// Whether any field was read.
     const fn is_any(&self) -> bool {
-        self.domain || self.hits || self.descriptors
+        self.domain || self.hits || self.limits || self.descriptors
     }
 
     fn read<A: MapAccess<'a>>(
@@ -242,6 +248,10 @@ impl<'a> CheckFields<'a> {
             "hits" => {
                 reject_duplicate(std::mem::replace(&mut self.hits, true))?;
                 self.check.hits = value.hits()?;
+            }
+            "limits" => {
+                reject_duplicate(std::mem::replace(&mut self.limits, true))?;
+                self.check.lists_limits = value.boolean()?;
             }
             _ => return Err(unknown_field(name, known)),
         }
@@ -282,7 +292,7 @@ impl<'de> ObjectFields<'de> for CheckFields<'de> {
         name: Cow<'de, str>,
         value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        self.read(&name, value, &["domain", "descriptors", "hits"])
+        self.read(&name, value, &["domain", "descriptors", "hits", "limits"])
     }
 }
 
@@ -297,7 +307,7 @@ impl<'de> ListItems<'de> for CheckItems<'_, 'de> {
         let mut fields = CheckFields::default();
         JsonObject { fields: &mut fields, context }.deserialize(json)?;
         let check = fields.check()?;
-        context.count_descriptors(check.descriptors.len())?;
+        context.count_descriptors(check.descriptors.len(), check.lists_limits)?;
         self.0.push(check);
         Ok(())
     }
