@@ -1,7 +1,7 @@
 //! Counters of `sluicegate` in a Redis or Valkey that many processes share.
 //!
-//! [`Redis`] is a store for limiters and engines, as `sluicegate::Memory` is. Connections are opened
-//! in the background; a limiter is found by its name.
+//! [`Redis`] is a store for limiters and engines, as `sluicegate::Memory` is. Connections are
+//! opened in the background; a limiter is found by its name.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -50,6 +50,7 @@
 //! | enforce rules | `sluicegate::Engine::builder(rules).on(&redis)` |
 //! | set timeouts, credentials, TLS | [`Redis::builder`] with [`LinkOptions`] |
 //! | count under the keys of envoyproxy/ratelimit | [`RedisBackend::with_envoy_keys`] |
+//! | release leased quota before a process ends | `limiter.engine()`, [`RedisBackend::close`] |
 //! | observe connections and the store | [`Redis::link`], [`Redis::store`] |
 //! | test with a manual clock | `sluicegate::Builder::clock`, which replaces the clock of the server |
 //!

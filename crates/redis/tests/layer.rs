@@ -10,7 +10,7 @@ use sluicegate::backend::Backend;
 use sluicegate::clock::ManualClock;
 use sluicegate::limit::{Concurrency, FixedWindow, TokenBucket};
 use sluicegate::tower::key::{Everybody, header};
-use sluicegate::tower::{DenialReason, RateLimitLayer, ResponseBody};
+use sluicegate::tower::{DenialReason, Missing, RateLimitLayer, ResponseBody};
 use sluicegate::{CounterStore, Limiter, Memory, OnStoreFailure};
 use sluicegate_redis::{LinkOptions, Redis};
 use sluicegate_testkit::redis::Single;
@@ -147,4 +147,30 @@ async fn a_layer_takes_a_limiter_of_any_backend() {
     let layer = RateLimitLayer::new(any, header("x-user"));
     assert_eq!(call(&layer, "alice", false).await.status(), StatusCode::OK);
     assert_eq!(call(&layer, "alice", false).await.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// A limiter in the store ignores requests without a key; the others still apply.
+#[tokio::test]
+async fn requests_without_a_key_pass_limiters_in_the_store() {
+    let server = Single::start();
+    let redis = connect(&server).await;
+    let named = |name: &'static str| Limiter::builder().name(name).limit(FixedWindow::per_hour(1));
+    let on_plan = |plan: &'static str| {
+        move |request: &http::request::Parts| {
+            let user = request.headers.get("x-user")?.to_str().ok()?;
+            user.starts_with(plan).then(|| user.to_owned())
+        }
+    };
+    let layer = RateLimitLayer::new(named("free").on(&redis).expect("free"), on_plan("free"))
+        .and(named("pro").on(&redis).expect("pro"), on_plan("pro"))
+        .on_missing(Missing::Pass);
+    for (user, expected) in [("free-1", [200, 429]), ("pro-1", [200, 429]), ("none", [200, 200])] {
+        for status in expected {
+            assert_eq!(call(&layer, user, false).await.status().as_u16(), status, "{user}");
+        }
+    }
+    let own = Limiter::new(FixedWindow::per_year(1)).expect("a limiter");
+    let layer = layer.and(own, header("x-user"));
+    assert_eq!(call(&layer, "none", false).await.status(), StatusCode::OK);
+    assert_eq!(call(&layer, "none", false).await.status(), StatusCode::TOO_MANY_REQUESTS);
 }

@@ -68,7 +68,8 @@ fn step() -> impl Strategy<Value = (Step, u64, u64, u64)> {
         1 => Just(Refund), 1 => Just(Add), 1 => Just(Drain), 1 => Just(Reset), 2 => Just(Reserve),
         2 => Just(Commit), 2 => Just(Cancel),
     ];
-    let later_us = prop_oneof![Just(0u64), 1u64..900_000, 1_000_000u64..20_000_000];
+    // A denial is cached for 100 ms: its remaining quota is that of its time.
+    let later_us = prop_oneof![Just(0u64), 100_000u64..900_000, 1_000_000u64..20_000_000];
     (step, 0u64..4, 1u64..4, later_us)
 }
 

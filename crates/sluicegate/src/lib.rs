@@ -63,8 +63,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Counters in Redis** have the same API ([stores](guide::stores)): `.on(&store)` takes [`Memory`],
-//! or `Redis` of the crate `sluicegate-redis`.
+//! **Counters in Redis** have the same API ([stores](guide::stores)): `.on(&store)` takes
+//! [`Memory`], or `Redis` of the crate `sluicegate-redis`.
 //!
 //! The [guide] continues with [rules](guide::rules), which map requests to limits, [live
 //! changes](guide::changing), [testing and metrics](guide::testing), [batches, memory and

@@ -41,10 +41,7 @@ use tokio::time::Instant;
 
 use crate::handle::NameClaim;
 use crate::script::{OptimisticError, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
-use crate::{
-    Address, CallError, EnvoyCounters, EnvoyKeys, HitError, Link, LinkError, LinkOptions, Store,
-    StoreOptions,
-};
+use crate::{CallError, EnvoyCounters, EnvoyKeys, HitError, Link, Store};
 use eventual::Eventual;
 pub use leasing::LeaseInfo;
 use leasing::QuotaLeases;
@@ -115,31 +112,8 @@ impl RedisBackend {
         Self { _claim: Some(claim), ..self }
     }
 
-    /// The rules of an engine, with counters in the Redis at a URL (`redis://`,
-    /// `redis-sentinel://`, `redis-cluster://`), which need not be reachable yet. Must be called
-    /// within a Tokio runtime.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use sluicegate::Engine;
-    /// use sluicegate_redis::RedisBackend;
-    ///
-    /// let engine = Engine::new(Default::default())?;
-    /// let engine = RedisBackend::connect(engine, "redis://127.0.0.1:6379")?;
-    /// assert!(!engine.backend().store().link().is_up(), "it connects in the background");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// When the URL is invalid, or there is no Tokio runtime.
-    pub fn connect(engine: Engine, url: &str) -> Result<Engine<Self>, LinkError> {
-        let link = Link::open(Address::parse(url)?, LinkOptions::default())?;
-        Ok(Self::attach(engine, Store::new(link, StoreOptions::default())))
-    }
-
-    /// The same with a store that has other options.
+    /// The rules of an engine, with counters in a store. [`Redis`](crate::Redis) has the
+    /// constructor for most programs.
     #[must_use]
     pub fn attach(engine: Engine, store: Store) -> Engine<Self> {
         let backend = Self::new(store, engine.clock());

@@ -406,7 +406,7 @@ impl EngineBuilder {
     /// ```
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits, or the store cannot be used.
+    /// When a rule's mode has no meaning for one of its limits.
     pub fn on<S: CounterStore>(self, store: &S) -> Result<Engine<S::Backend>, LimitError> {
         store.engine(self)
     }

@@ -77,8 +77,6 @@ pub enum LimitError {
     },
     /// A limiter on a store that several processes share has no name.
     NameMissing,
-    /// The store cannot be used.
-    Store(String),
     /// A limit of a rule.
     InRule {
         /// Which rule.
@@ -121,7 +119,6 @@ impl std::fmt::Display for LimitError {
                 "a limiter on a shared store needs a name, under which every process finds its \
                  counters: add `.name(\"…\")`",
             ),
-            Self::Store(why) => f.write_str(why),
             Self::InRule { rule, error } => write!(f, "rule `{rule}`: {error}"),
         }
     }

@@ -31,8 +31,7 @@ use crate::limit::LimitError;
 use crate::listener::{Event, Listener};
 use crate::memory::UNCOUNTED;
 
-/// The domain of all limiters. No rule file has it: the names of limiters and those of rules are
-/// apart.
+/// The domain of all limiters. Rules of this domain on the same store would share their counters.
 const DOMAIN: &str = "@limiter";
 /// Begins the text of a key that is not UTF-8.
 const BYTES_PREFIX: &str = "\0bytes:";
