@@ -28,6 +28,8 @@ macro_rules! named {
     };
 }
 
+pub(crate) use named;
+
 named! {
     /// A gRPC method, HTTP route or RESP command.
     pub enum Endpoint {

@@ -19,6 +19,20 @@ fn seconds(time: Duration) -> String {
 }
 
 #[test]
+fn every_error_code_has_its_line_in_the_guide_and_every_line_its_code() {
+    let guide = include_str!("../../../docs/guide/service.md");
+    let (_, section) = guide.split_once("\n### Error codes\n").expect("a section of error codes");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let rows: Vec<(&str, &str)> =
+        rows.map(|(code, rest)| (code, rest.split(' ').next().unwrap_or_default())).collect();
+    let due = http::ErrorCode::ALL.map(|code| (code.name(), code.status()));
+    let due: Vec<(&str, &str)> =
+        due.iter().map(|(name, status)| (*name, status.as_str())).collect();
+    assert_eq!(rows, due);
+}
+
+#[test]
 fn the_table_has_the_numbers_of_the_code() {
     let guide = include_str!("../../../docs/guide/service.md");
     let (of_grpc, of_http) = (grpc::GrpcLimits::default(), http::HttpLimits::default());

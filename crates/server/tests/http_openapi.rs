@@ -134,3 +134,18 @@ async fn pasting_the_example_a_few_times_is_denied() {
         assert_eq!(statuses, [200, 200, 200, 429], "{path}");
     }
 }
+
+#[test]
+fn the_document_names_servers_and_the_operator_token() {
+    let document: Value = serde_json::from_str(openapi()).unwrap();
+    assert_eq!(document["servers"][0]["url"], "/");
+    let scheme = &document["components"]["securitySchemes"]["operator_token"];
+    assert_eq!((&scheme["type"], &scheme["scheme"]), (&"http".into(), &"bearer".into()));
+    for path in ["/v1/keys/inspect", "/v1/keys/reset", "/v1/explain"] {
+        let security = &document["paths"][path]["post"]["security"];
+        assert_eq!(*security, serde_json::json!([{ "operator_token": [] }]), "{path}");
+    }
+    let refund = &document["paths"]["/v1/refund"]["post"]["security"];
+    assert_eq!(*refund, serde_json::json!([{}, { "operator_token": [] }]), "or with proof");
+    assert_eq!(document["paths"]["/v1/check"]["post"].get("security"), None);
+}

@@ -81,6 +81,7 @@ pub(super) async fn peek(State(api): State<Arc<Api>>, request: HttpRequest) -> R
 /// operator token.
 #[utoipa::path(
     post, path = "/v1/refund", tag = "limits",
+    security((), ("operator_token" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "The key of the check. A repeated refund gets the first response. Optional for operators.")),
     request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses((status = 200, description = "State of the limits after the refund.", body = CheckResponse), ErrorResponses, IdempotencyResponses, OperatorResponses),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use sluicegate::rules::plan::NoRule;
 
 use super::ErrorFormat;
+use super::code::ErrorCode;
 use super::request::RequestError;
 use crate::idempotency::IdempotencyError;
 use crate::telemetry::Fault;
@@ -19,7 +20,7 @@ pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/pr
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiError {
     status: StatusCode,
-    code: &'static str,
+    code: ErrorCode,
     message: String,
     /// Boxed, since few errors have one.
     context: Option<Box<Map<String, Value>>>,
@@ -31,8 +32,8 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let (message, fault) = (message.into(), Fault::Invalid);
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let (status, message, fault) = (code.status(), message.into(), Fault::Invalid);
         Self { status, code, message, context: None, header: None, closes: false, fault }
     }
 
@@ -45,61 +46,61 @@ impl ApiError {
 
     /// The request is not valid here.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+        Self::new(ErrorCode::InvalidRequest, message)
     }
 
     /// The body is too long.
     pub(super) fn too_large(max: usize) -> Self {
         let message = format!("the body has more than {max} bytes; send fewer checks per request");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).closing()
+        Self::new(ErrorCode::BodyTooLarge, message).closing()
     }
 
     /// The body did not arrive in time.
     pub(super) fn late() -> Self {
         let message = "the body did not arrive in time; send it at once, with its length";
-        let error = Self::new(StatusCode::REQUEST_TIMEOUT, "body_late", message);
+        let error = Self::new(ErrorCode::BodyLate, message);
         Self { fault: Fault::Late, ..error }.closing()
     }
 
     /// The body is incomplete.
     pub(super) fn broken() -> Self {
         let message = "the body is incomplete; send it again";
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+        Self::new(ErrorCode::InvalidRequest, message)
     }
 
     /// A request that may succeed in a second.
-    fn unavailable(code: &'static str, fault: Fault, message: impl Into<String>) -> Self {
-        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+    fn unavailable(code: ErrorCode, fault: Fault, message: impl Into<String>) -> Self {
+        let error = Self::new(code, message);
         Self { fault, header: Some((RETRY_AFTER, "1")), ..error }
     }
 
     /// Rules were never loaded.
     pub(super) fn no_rules() -> Self {
         let message = "no rules are loaded; the log names the errors to correct";
-        Self::unavailable("no_rules", Fault::Service, message)
+        Self::unavailable(ErrorCode::NoRules, Fault::Service, message)
     }
 
     /// Too many requests in flight.
     pub(super) fn overload() -> Self {
         let message = "too many requests at once; retry in a second";
-        Self::unavailable("overloaded", Fault::Overload, message)
+        Self::unavailable(ErrorCode::Overloaded, Fault::Overload, message)
     }
 
     /// Too many reservations or waiting requests.
     pub(super) fn too_many(message: impl Into<String>) -> Self {
-        Self::unavailable("too_many", Fault::Overload, message)
+        Self::unavailable(ErrorCode::TooMany, Fault::Overload, message)
     }
 
     /// The service is shutting down.
     pub(super) fn draining() -> Self {
         let message = "the service is shutting down; retry, and another node will answer";
-        Self::unavailable("shutting_down", Fault::Service, message)
+        Self::unavailable(ErrorCode::ShuttingDown, Fault::Service, message)
     }
 
     /// The store did not answer.
     pub(super) fn store(error: impl std::fmt::Display) -> Self {
         let message = format!("{error}; retry in a second");
-        Self::unavailable("store_unavailable", Fault::Store, message)
+        Self::unavailable(ErrorCode::StoreUnavailable, Fault::Store, message)
     }
 
     /// The same, with `Connection: close`: a pooled connection must not be used again.
@@ -118,7 +119,7 @@ impl ApiError {
     /// The operator token is missing.
     pub(super) fn no_token() -> Self {
         let message = "the operator token is required; send `Authorization: Bearer TOKEN`";
-        let error = Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message);
+        let error = Self::new(ErrorCode::Unauthorized, message);
         let header = Some((WWW_AUTHENTICATE, "Bearer"));
         Self { header, ..error }
     }
@@ -127,7 +128,7 @@ impl ApiError {
     pub(super) fn too_many_tokens() -> Self {
         let message =
             "too many wrong tokens from this address: this one was not compared; retry in a second";
-        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+        let error = Self::new(ErrorCode::TooManyFailures, message);
         let header = Some((RETRY_AFTER, "1"));
         Self { fault: Fault::Overload, header, ..error }
     }
@@ -136,7 +137,7 @@ impl ApiError {
     pub(super) fn unproven() -> Self {
         let message = "no charged check matches this refund: send the `Idempotency-Key` and the body of the check, once, within ten \
                        minutes and to the same node; or use /v1/reserve and /v1/cancel, or the operator's token";
-        Self::new(StatusCode::FORBIDDEN, "refund_unproven", message)
+        Self::new(ErrorCode::RefundUnproven, message)
     }
 
     /// Refund of a request that takes a slot.
@@ -153,28 +154,28 @@ impl ApiError {
     pub(super) fn keys_off() -> Self {
         let message = "operator endpoints are off, since this address can be reached from other machines and no token is \
                        set; set SLUICEGATE_ADMIN_TOKEN, or listen on loopback";
-        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+        Self::new(ErrorCode::Forbidden, message)
     }
 
     /// The request comes from a web page.
     pub(super) fn from_web_page() -> Self {
         let message = "requests with an `Origin` come from web pages, which need the operator token here; set \
                        SLUICEGATE_ADMIN_TOKEN and send `Authorization: Bearer TOKEN`";
-        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+        Self::new(ErrorCode::Forbidden, message)
     }
 
     /// Unknown path.
     pub(super) fn not_found(path: &str, routes: &[&str]) -> Self {
         let path: String = path.chars().take(100).collect();
         let message = format!("there is no `{path}`; there are {}", routes.join(", "));
-        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+        Self::new(ErrorCode::NotFound, message)
     }
 
     /// Known path, wrong method.
     pub(super) fn wrong_method(method: &http::Method, path: &str) -> Self {
         let message =
             format!("`{path}` does not support {method}; the header Allow lists the methods");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+        Self::new(ErrorCode::MethodNotAllowed, message)
     }
 
     /// The same with another status.
@@ -190,7 +191,8 @@ impl ApiError {
     }
 
     fn body(&self, format: ErrorFormat) -> Value {
-        let Self { status, code, message, context, .. } = self;
+        let Self { status, message, context, .. } = self;
+        let code = self.code.name();
         let context = context.as_deref().cloned().unwrap_or_default();
         match format {
             ErrorFormat::Envelope => {
@@ -238,7 +240,7 @@ impl From<UnmatchedError> for ApiError {
             NoRule::Unmatched | NoRule::Exempt => format!("descriptors[{}]", error.descriptor),
         };
         let context = json!({ "field": field, "reason": error.reason.name() });
-        Self::new(StatusCode::BAD_REQUEST, "unmatched", error.to_string()).with_context(context)
+        Self::new(ErrorCode::Unmatched, error.to_string()).with_context(context)
     }
 }
 
@@ -246,13 +248,11 @@ impl From<IdempotencyError> for ApiError {
     fn from(error: IdempotencyError) -> Self {
         match error {
             IdempotencyError::KeyReused => Self::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "idempotency_key_reused",
+                ErrorCode::IdempotencyKeyReused,
                 "this `Idempotency-Key` was used for another request; use a new key",
             ),
             IdempotencyError::InProgress => Self::new(
-                StatusCode::CONFLICT,
-                "idempotency_key_in_use",
+                ErrorCode::IdempotencyKeyInUse,
                 "a request with this `Idempotency-Key` is in progress; retry when it is answered, or close its connection",
             ),
         }

@@ -19,6 +19,7 @@ use sluicegate::rules::mapping::{Attributes, Headers};
 use sluicegate::{Checked, Operation, Snapshot, Timestamp};
 
 use super::check::write_denial;
+use super::code::ErrorCode;
 use super::error::{ApiError, JSON};
 use super::idempotency::ApiResponse;
 use super::response::write_checked;
@@ -243,7 +244,7 @@ fn untrusted(peer: &str, domain: &str) -> ApiError {
         "the proxy at {peer} is not trusted; if it is yours, add its network to `trusted_proxies` in \
          `forward_auth` of domain `{domain}`"
     );
-    ApiError::new(StatusCode::FORBIDDEN, "untrusted_proxy", message)
+    ApiError::new(ErrorCode::UntrustedProxy, message)
 }
 
 // === headers of the proxy ===
@@ -284,7 +285,7 @@ fn header_value<'a>(
             "{} have different values, so it is unknown which is the proxy's; have the proxy set one and remove the rest",
             names.join(" or ")
         );
-        return Err(ApiError::new(StatusCode::BAD_REQUEST, "conflicting_headers", message));
+        return Err(ApiError::new(ErrorCode::ConflictingHeaders, message));
     }
     Ok(value)
 }

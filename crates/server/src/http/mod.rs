@@ -29,6 +29,7 @@
 
 mod body;
 mod check;
+mod code;
 mod error;
 mod forward_auth;
 mod idempotency;
@@ -50,6 +51,7 @@ use axum::routing::{any, get, post};
 use sluicegate::http::Style;
 
 pub use self::body::BODY_BYTES_MAX;
+pub use self::code::ErrorCode;
 use self::error::ApiError;
 pub use self::forward_auth::Peer;
 pub(crate) use self::idempotency::ApiResponse;

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use utoipa::{IntoResponses, OpenApi};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::error::JSON;
 use super::schema::ErrorResponse;
@@ -59,7 +60,12 @@ pub(super) async fn get() -> Response {
         super::json::health,
         get,
     ),
+    servers(
+        (url = "/", description = "The address that this document comes from."),
+        (url = "http://127.0.0.1:8080", description = "The default address of `sluicegate serve`."),
+    ),
     components(schemas(ErrorResponse)),
+    modifiers(&OperatorToken),
     tags(
         (name = "limits", description = "Checks and reservations."),
         (name = "rules", description = "Explanations, for operators."),
@@ -70,6 +76,21 @@ pub(super) async fn get() -> Response {
     ),
 )]
 struct Document;
+
+/// Adds the security scheme of operator endpoints.
+struct OperatorToken;
+
+impl Modify for OperatorToken {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let description = "`SLUICEGATE_ADMIN_TOKEN`. Not required where the HTTP address is on loopback and no token is set.";
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some(description))
+            .build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("operator_token", SecurityScheme::Http(scheme));
+    }
+}
 
 /// Errors of endpoints that read a body.
 #[derive(IntoResponses)]

@@ -38,6 +38,7 @@ pub(crate) const EXPLAINED_DESCRIPTORS_MAX: usize = 32;
 /// State of every limit of a request.
 #[utoipa::path(
     post, path = "/v1/keys/inspect", tag = "keys",
+    security(("operator_token" = [])),
     request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses((status = 200, description = "State of the limits.", body = InspectResponse), ErrorResponses, OperatorResponses),
 )]
@@ -48,6 +49,7 @@ pub(super) async fn inspect(State(api): State<Arc<Api>>, request: HttpRequest) -
 /// Resets the limits of a request.
 #[utoipa::path(
     post, path = "/v1/keys/reset", tag = "keys",
+    security(("operator_token" = [])),
     request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses((status = 200, description = "State of the limits after the reset.", body = CheckResponse), ErrorResponses, OperatorResponses),
 )]
@@ -70,6 +72,7 @@ pub(super) async fn credit(State(api): State<Arc<Api>>, request: HttpRequest) ->
 /// Explains which rules apply to a request, what would happen now, and why. Nothing is charged.
 #[utoipa::path(
     post, path = "/v1/explain", tag = "rules",
+    security(("operator_token" = [])),
     request_body(content = CheckBody, example = json!({ "domain": "example", "descriptors": [{ "user": "me" }] })),
     responses((status = 200, description = "The explanation.", body = ExplainResponse), ErrorResponses, OperatorResponses),
 )]

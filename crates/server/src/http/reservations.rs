@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
-use http::StatusCode;
 use serde_json::json;
 use sluicegate::backend::Call;
 use sluicegate::{Checked, HoldError, Refusal, Snapshot, Span, Timestamp};
@@ -13,6 +12,7 @@ use sluicegate::{Checked, HoldError, Refusal, Snapshot, Span, Timestamp};
 use super::Api;
 use super::body::receive;
 use super::check::RESPONSE_BYTES;
+use super::code::ErrorCode;
 use super::error::ApiError;
 use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
 use super::openapi::{ErrorResponses, IdempotencyResponses, ReservationResponses};
@@ -357,18 +357,16 @@ impl From<ReservationError> for ApiError {
         let message = error.to_string();
         match &error {
             ReservationError::Ticket(TicketError::Malformed) => {
-                Self::new(StatusCode::NOT_FOUND, "unknown_reservation", message)
+                Self::new(ErrorCode::UnknownReservation, message)
             }
             // The token is one of ours.
             ReservationError::Hold(HoldError::Unknown) => Self::new(
-                StatusCode::GONE,
-                "settled_reservation",
+                ErrorCode::SettledReservation,
                 "nothing is held under this reservation any more: it was committed or cancelled, or it expired \
                  more than a day ago, or its counters were reset or lost; reserve again",
             ),
             ReservationError::Hold(HoldError::Expired) => Self::new(
-                StatusCode::GONE,
-                "settled_reservation",
+                ErrorCode::SettledReservation,
                 "the reservation expired, and what it held was released; reserve again",
             ),
             ReservationError::Hold(

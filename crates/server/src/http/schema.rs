@@ -339,8 +339,7 @@ pub struct ErrorResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Error {
-    /// For programs: `rate_limited`, `invalid_request`, `body_too_large`, `body_late`, `no_rules`,
-    /// `overloaded`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`.
+    /// For programs: `rate_limited`, `invalid_request` and others, see the guide to the service.
     pub code: String,
     /// For people: what is wrong and what to do.
     pub message: String,

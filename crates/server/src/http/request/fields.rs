@@ -382,6 +382,26 @@ impl PathSegment {
 }
 
 impl RequestError {
+    /// A better message for a body that is empty or form-encoded, as `curl -d user=42` sends it.
+    pub(super) fn not_json(body: &str) -> Option<Self> {
+        let text = body.trim_start();
+        let is_form = || {
+            let key = text.split(['=', '&']).next().unwrap_or_default();
+            let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.%+[]".contains(&byte);
+            let starts =
+                key.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_');
+            text.contains('=') && starts && key.bytes().all(is_key)
+        };
+        let what = match text {
+            "" => "the body is empty",
+            _ if is_form() => "the body is form-encoded",
+            _ => return None,
+        };
+        let example = r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#;
+        let message = format!("{what}; send JSON, such as `{example}`");
+        Some(Self { message, field: String::new(), line: 1, column: 1 })
+    }
+
     pub(super) fn not_utf8(body: &[u8], error: &Utf8Error) -> Self {
         let good = body.get(..error.valid_up_to()).unwrap_or_default();
         let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();

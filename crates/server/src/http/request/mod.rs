@@ -98,7 +98,8 @@ fn read_object<'a>(
     let text = str::from_utf8(body).map_err(|error| RequestError::not_utf8(body, &error))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let read = JsonObject { fields, context: &mut context }.deserialize(&mut json);
-    read.and_then(|()| json.end()).map_err(|error| context.error(&error))
+    let read = read.and_then(|()| json.end());
+    read.map_err(|error| RequestError::not_json(text).unwrap_or_else(|| context.error(&error)))
 }
 
 impl<'a> ParsedCheck<'a> {

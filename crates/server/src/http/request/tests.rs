@@ -50,7 +50,7 @@ fn descriptors_are_read_in_short_and_in_long() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
     for (body, field, says) in [
-        ("", "", "EOF while parsing a value"),
+        ("", "", "the body is empty; send JSON"),
         ("[]", "", r#"expected an object such as {"domain":"shop""#),
         (r#"{"domain":"shop""#, "", "EOF while parsing an object"),
         ("{}", "", "`domain` is missing; name the domain"),
@@ -63,7 +63,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         (
             r#"{"domian":"s"}"#,
             "domian",
-            "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, checks",
+            "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, limits, checks",
         ),
         (r#"{"domain":"s","domain":"s"}"#, "domain", "occurs twice"),
         (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back use /v1/refund"),
@@ -138,5 +138,24 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         assert_eq!(not.field, field, "{body}: {not}");
         assert!(not.message.contains(says), "{body}: {not}");
         assert!(not.line >= 1, "{body}: {not}");
+    }
+}
+
+#[test]
+fn empty_and_form_encoded_bodies_are_recognized() {
+    let example = r#"send JSON, such as `{"domain":"shop","descriptors":[{"user":"42"}]}`"#;
+    let table = [
+        ("", "line 1, column 1: the body is empty; "),
+        (" \r\n", "line 1, column 1: the body is empty; "),
+        ("domain=shop&user=42", "line 1, column 1: the body is form-encoded; "),
+        ("user%5B0%5D=42", "line 1, column 1: the body is form-encoded; "),
+    ];
+    for (body, due) in table {
+        let error = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{due}{example}"), "{body:?}");
+    }
+    for body in ["{\"a=b\"", "[1=2]", "\"a=b\"", "=", "null"] {
+        let error = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap_err();
+        assert!(!error.to_string().contains("form-encoded"), "{body:?}: {error}");
     }
 }
