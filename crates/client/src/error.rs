@@ -59,8 +59,8 @@ impl Error {
     /// ```no_run
     /// # async fn example(held: sluicegate_client::Reservation) {
     /// let error = held.commit(730).await.unwrap_err();
-    /// if error.code() == Some("unknown_reservation") {
-    ///     println!("it has expired");
+    /// if error.code() == Some("settled_reservation") {
+    ///     println!("it was settled before");
     /// }
     /// # }
     /// ```
