@@ -98,8 +98,8 @@ impl Client {
     /// client](Reservation::into_token), with the actual cost.
     ///
     /// # Errors
-    /// When the reservation is unknown (`unknown_reservation`) or settled (`settled_reservation`), or
-    /// the service does not answer.
+    /// When the reservation is unknown (`unknown_reservation`) or settled (`settled_reservation`),
+    /// or the service does not answer.
     pub async fn commit(&self, token: &str, used: u64) -> Result<Settled, Error> {
         let body = format!(r#"{{"reservation":{},"hits":{used}}}"#, Value::from(token));
         self.settle("commit", "/v1/commit", body).await

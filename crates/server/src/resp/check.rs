@@ -224,8 +224,8 @@ pub(super) fn may_wait(args: Args<'_>) -> bool {
     args.skip(2).iter().any(|word| word.eq_ignore_ascii_case(b"TIMEOUT"))
 }
 
-/// `SG.WAIT`, and `SG.RESERVE` with a `TIMEOUT`: replies when the request is admitted, or at once if
-/// that takes too long. Dropping the future gives the turn up.
+/// `SG.WAIT`, and `SG.RESERVE` with a `TIMEOUT`: replies when the request is admitted, or at once
+/// if that takes too long. Dropping the future gives the turn up.
 pub(super) async fn wait(command: OwnedArgs, app: App, reserves: bool) -> Result<Reply, RespError> {
     let begun = app.engine().now();
     let (name, endpoint) = match reserves {

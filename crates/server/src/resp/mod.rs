@@ -3,7 +3,8 @@
 //! | command | operation | reply |
 //! |---|---|---|
 //! | `CL.THROTTLE key max_burst count period [quantity]` | charges a token bucket | integers |
-//! | `SG.CHECK domain key=value … [COST n]` | decides, and charges if admitted | the same; a token for a slot |
+//! | `SG.CHECK domain key=value … [COST n]` | decides, and charges if admitted | the same |
+//! | the same under a concurrency limit | the same | the same, and a token or null |
 //! | `SG.PEEK …`, `SG.REFUND …` | decides without charging; refunds | the same |
 //! | `SG.RESERVE … [TTL ms] [TIMEOUT ms]` | charges an estimate | the same, and a token or null |
 //! | `SG.WAIT … [TIMEOUT ms]` | waits until admitted | the same, and a token or null |

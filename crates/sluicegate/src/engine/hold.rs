@@ -158,9 +158,10 @@ impl<B: Backend + ?Sized> Engine<B> {
         self.settle(&|_| Op::Cancel { holder }, call, holder, checked).await
     }
 
-    /// Makes a part of a reservation final: the cost of the request's hits. The rest stays reserved,
-    /// slots stay held, and a later commit counts what was used since. Descriptors with their own
-    /// hits are settled by the last commit. Returns the smallest amount that stays reserved.
+    /// Makes a part of a reservation final: the cost of the request's hits. The rest stays
+    /// reserved, slots stay held, and a later commit counts what was used since. Descriptors with
+    /// their own hits are settled by the last commit. Returns the smallest amount that stays
+    /// reserved.
     ///
     /// # Errors
     /// When nothing is reserved under this id, or the store does not answer.
