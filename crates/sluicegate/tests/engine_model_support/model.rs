@@ -415,7 +415,11 @@ impl Model {
 }
 
 fn is_allowed(statuses: &[(IsUnder, Verdict)]) -> bool {
-    let quota = |under: &IsUnder| matches!(under, IsUnder::Rule(_, rule) if rule.quota_mode);
+    // A rule without a limit is no quota.
+    let quota = |under: &IsUnder| {
+        let IsUnder::Rule(_, rule) = under else { return false };
+        rule.quota_mode && !matches!(rule.limits, Limits::Unlimited)
+    };
     let mut quotas = statuses.iter().filter(|(under, _)| quota(under)).peekable();
     let exhausted = quotas.peek().is_some() && quotas.all(|(_, said)| !said.is_allowed());
     let mut others = statuses.iter().filter(|(under, _)| !quota(under));
