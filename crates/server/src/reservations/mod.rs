@@ -226,7 +226,9 @@ impl Reservations {
             None => engine.cancel(call, ticket.holder(), checked).await,
         };
         if settled.is_ok() {
-            rules.observe_hold(checked, now.since(ticket.issued_at()));
+            if let Some(issued_at) = ticket.issued_at() {
+                rules.observe_hold(checked, now.since(issued_at));
+            }
             if is_reservable(rules, checked) && !ticket.is_slot() {
                 self.pending.settled(ticket);
             }

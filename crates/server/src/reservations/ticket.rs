@@ -21,6 +21,9 @@ use crate::rls::wire::put_varint;
 pub const TICKET_BYTES_MAX: usize = 8 << 10;
 
 const VERSION: u8 = 2;
+/// Version without checksum and time of issue, which nodes of version 0.1.0 issue: still accepted,
+/// so that reservations outlive a rolling upgrade.
+const VERSION_WITHOUT_CHECKSUM: u8 = 1;
 /// Version and checksum.
 const HEAD_BYTES: usize = 9;
 
@@ -45,7 +48,7 @@ const HEAD_BYTES: usize = 9;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     holder: Holder,
-    issued_at: Timestamp,
+    issued_at: Option<Timestamp>,
     forgotten_at: Timestamp,
     /// The encoded request.
     bytes: Vec<u8>,
@@ -142,15 +145,20 @@ impl Ticket {
 
     fn parse(bytes: Vec<u8>) -> Option<Self> {
         let mut reader = TicketReader { bytes: &bytes, at: 0 };
-        if reader.byte()? != VERSION {
+        let version = reader.byte()?;
+        let has_checksum = match version {
+            VERSION => true,
+            VERSION_WITHOUT_CHECKSUM => false,
+            _ => return None,
+        };
+        if has_checksum && reader.word()? != checksum(bytes.get(reader.at..)?) {
             return None;
         }
-        if u64::from_le_bytes(*reader.take(8)?.first_chunk()?) != checksum(bytes.get(reader.at..)?)
-        {
-            return None;
-        }
-        let holder = Holder(u64::from_le_bytes(*reader.take(8)?.first_chunk()?));
-        let issued_at = Timestamp::from_micros(reader.number()?);
+        let holder = Holder(reader.word()?);
+        let issued_at = match has_checksum {
+            true => Some(Timestamp::from_micros(reader.number()?)),
+            false => None,
+        };
         let forgotten_at = Timestamp::from_micros(reader.number()?);
         let domain = reader.text()?;
         let mut descriptors = Vec::new();
@@ -174,9 +182,9 @@ impl Ticket {
         self.holder
     }
 
-    /// When it was issued.
+    /// When it was issued, if it says so.
     #[must_use]
-    pub const fn issued_at(&self) -> Timestamp {
+    pub const fn issued_at(&self) -> Option<Timestamp> {
         self.issued_at
     }
 
@@ -264,6 +272,10 @@ struct TicketReader<'a> {
 impl<'a> TicketReader<'a> {
     fn byte(&mut self) -> Option<u8> {
         self.take(1)?.first().copied()
+    }
+
+    fn word(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.take(8)?.first_chunk()?))
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -382,7 +394,7 @@ mod tests {
             let read = Ticket::decode(&ticket.to_string()).expect("one of ours");
             prop_assert_eq!(&read, &ticket);
             prop_assert_eq!((read.holder(), read.forgotten_at()), (Holder(holder), Timestamp::from_micros(at)));
-            prop_assert_eq!(read.issued_at(), Timestamp::from_micros(at / 2));
+            prop_assert_eq!(read.issued_at(), Some(Timestamp::from_micros(at / 2)));
             prop_assert!(read.with_request(hits, |again| again == &request));
         }
 
@@ -397,6 +409,18 @@ mod tests {
         fn bytes_are_letters_and_back(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
             prop_assert_eq!(base64_decode(base64_encode(&bytes).as_bytes()), Some(bytes));
         }
+    }
+
+    #[test]
+    fn one_of_an_earlier_version_is_accepted() {
+        let text = "Aeah40gV49AW8dScy6-RmAMEc2hvcAEAAQZidWNrZXQDYm9i";
+        let ticket = Ticket::decode(text).expect("issued by version 0.1.0");
+        assert_eq!((ticket.issued_at(), ticket.is_slot()), (None, false));
+        ticket.with_request(9, |request| {
+            let entries = [Entry::new("bucket", "bob")];
+            let descriptors = [Descriptor::of(&entries)];
+            assert_eq!(request, &Request { domain: "shop", descriptors: &descriptors, hits: 9 });
+        });
     }
 
     #[test]
