@@ -66,7 +66,7 @@ async fn somebody_else_settles_it_and_only_once() {
         assert_eq!(error.code(), Some("settled_reservation"), "{error}");
     }
     let no_name = client.cancel("no\"thing").await.unwrap_err();
-    assert_eq!(no_name.code(), Some("invalid_request"), "{no_name}");
+    assert_eq!(no_name.code(), Some("unknown_reservation"), "{no_name}");
     assert_eq!(left(&client, &of("tokens", "alice")).await, 996);
 }
 

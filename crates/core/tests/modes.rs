@@ -285,7 +285,6 @@ proptest! {
             let decisive = each[decision.decided_by.unwrap()];
             prop_assert_eq!(decision.remaining, decisive.remaining);
             prop_assert_eq!(decision.reset_after, decisive.reset_after);
-            prop_assert_eq!(decision.shadow, decisive.shadow);
         }
     }
 }

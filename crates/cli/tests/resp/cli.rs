@@ -62,7 +62,7 @@ fn the_rules_are_asked() {
     assert_eq!(prints(&service, &["SG.CHECK", "shop", "path=/"]), five([0, -1, -1, -1, 0]));
     assert_eq!(
         prints(&service, &["SG.CHECK", "shop", "user"]),
-        "(error) ERR `user` is neither an entry nor an option; send key=value, `|` between descriptors, or COST n, ID text\n"
+        "(error) ERR `user` is neither an entry nor an option; send key=value, `|` between descriptors, or COST n, HITS n, ID text\n"
     );
     let metrics = service.admin("/metrics").body;
     assert!(metrics.contains("sluicegate_calls_total{door=\"sg.check\"} 7\n"), "{metrics}");
@@ -85,7 +85,7 @@ fn everything_else_is_as_people_know_it() {
         (&["CLIENT", "GETNAME"], "(nil)\n"),
         (&["QUIT"], "OK\n"),
         (&["RESET"], "RESET\n"),
-        (&["COMMAND", "COUNT"], "(integer) 19\n"),
+        (&["COMMAND", "COUNT"], "(integer) 22\n"),
         (&["GET", "a"], "(error) ERR unknown command 'GET', with args beginning with: 'a' \n"),
         (&["ECHO"], "(error) ERR wrong number of arguments for 'echo' command\n"),
         (&["HELLO", "9"], "(error) NOPROTO unsupported protocol version\n"),

@@ -27,7 +27,7 @@ fn commands_are_asked_by_both_protocols() {
         let info: String = cmd("INFO").query(&mut client).unwrap();
         assert!(info.contains("redis_mode:standalone"), "{info}");
         let command: Vec<Value> = cmd("COMMAND").query(&mut client).unwrap();
-        assert_eq!(command.len(), 19);
+        assert_eq!(command.len(), 22);
         assert_eq!(cmd("PING").query::<String>(&mut client).unwrap(), "PONG");
     }
 }

@@ -226,7 +226,7 @@ impl Api {
     ) -> ApiResponse {
         let mut headers = HeaderMap::with_capacity(HEADERS);
         if has_limits {
-            self.write_headers(is_denied, rules, now, checked, &mut headers);
+            self.write_limit_headers(is_denied, rules, now, checked, &mut headers);
         }
         if is_denied {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -344,7 +344,7 @@ impl Api {
     }
 
     /// Writes the rate limit headers of the response to one check.
-    pub(super) fn write_headers(
+    pub(super) fn write_limit_headers(
         &self,
         is_denied: bool,
         rules: &Snapshot<'_>,

@@ -138,7 +138,7 @@ impl Api {
         }
         let mut response = ApiResponse::default();
         let is_denied = code == Code::OverLimit;
-        self.write_headers(is_denied, &rules, now, &checked, &mut response.headers);
+        self.write_limit_headers(is_denied, &rules, now, &checked, &mut response.headers);
         if is_denied {
             let status = auth.deny_status.and_then(|status| StatusCode::from_u16(status).ok());
             let style = &self.options.style;

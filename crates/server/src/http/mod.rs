@@ -23,6 +23,8 @@
 //! A request with an `Idempotency-Key` can be repeated: it is charged once, and gets the first
 //! response again ([`idempotency`](crate::idempotency)).
 //!
+//! Rate limit headers are written by `sluicegate::http`, for every protocol alike.
+//!
 //! No `Content-Type` is required, so that `curl -d` works. A malformed body gets 400 with line,
 //! column and field; one that is too large 413, one that is too slow 408. Without rules the status
 //! is 503.

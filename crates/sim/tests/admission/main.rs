@@ -147,8 +147,9 @@ async fn replay(
         assert_eq!(answered, expected, "step {step}: {call:?}");
         if let Some(transport) = transport {
             transport.set(StoreState::Up);
-            // Late replies arrive, and what they require is settled, before the next request.
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            // Late replies arrive, and what they require is settled, before the next request: at the
+            // latest with the next heartbeat, a second later.
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
         let counters = remaining(target, rules, clock.now()).await;
         assert_eq!(counters, model.remaining(2), "counters after step {step}: {call:?}");

@@ -20,8 +20,9 @@
 //! | `grpc-message` | | the body's message | the body's message | |
 //! | `grpc-retry-pushback-ms` | | the wait; −1 above a minute | −1 | |
 //!
-//! **Deciding limit.** Quota, remaining quota and reset are those of the limit that decided: a bucket
-//! of 50 per second beside a daily limit is full within a second. The policy list is cut at 2 KiB.
+//! **Deciding limit.** Quota, remaining quota and reset are those of the limit that decided: a
+//! bucket of 50 per second beside a daily limit is full within a second. The policy list is cut at
+//! 2 KiB.
 //!
 //! **Missing numbers.** A limit without a quota (`warm_up`: the more it has stored, the slower it
 //! is) reports only the wait of a denial: no limit, remaining quota or reset. A quota of 0 never

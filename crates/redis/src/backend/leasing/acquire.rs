@@ -14,7 +14,7 @@ use sluicegate_core::op::Op;
 use sluicegate_core::time::Timestamp;
 use tokio::sync::mpsc;
 
-use super::lease::{Grant, LeaseCall, LimitView};
+use super::quota_lease::{Grant, LeaseCall, LimitView};
 use super::{Inner, LeasedIdentity, QueuedCall};
 use crate::CallError;
 use crate::backend::levels::{add, subtract};

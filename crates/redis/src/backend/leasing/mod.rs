@@ -11,7 +11,7 @@
 mod acquire;
 mod count_min_sketch;
 mod demand;
-mod lease;
+mod quota_lease;
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ use super::local::{BuildPrehashed, Local, LocalStep};
 use crate::Store;
 use crate::script::{LeaseRequest, ScriptRule};
 use count_min_sketch::CountMinSketch;
-use lease::{LeaseCall, LeaseDecision, QuotaLease, Serials};
+use quota_lease::{LeaseCall, LeaseDecision, QuotaLease, Serials};
 use sluicegate::backend::Rule;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Level, Promise};
@@ -330,7 +330,7 @@ impl Inner {
             give,
             hold,
             want,
-            ttl: lease::TTL,
+            ttl: quota_lease::TTL,
         }
     }
 

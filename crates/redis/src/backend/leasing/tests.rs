@@ -1,7 +1,7 @@
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::lease::{Grant, LeaseCall, LeaseDecision, LimitView, QuotaLease, Serials, TTL};
+use super::quota_lease::{Grant, LeaseCall, LeaseDecision, LimitView, QuotaLease, Serials, TTL};
 use sluicegate::backend::UNCOUNTED;
 
 const MS: u64 = 1_000;

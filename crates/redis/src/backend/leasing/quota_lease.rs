@@ -149,7 +149,7 @@ impl QuotaLease {
         }
     }
 
-    /// Decides a hit. An uncovered one is counted by [`Lease::record_miss`].
+    /// Decides a hit. An uncovered one is counted by [`QuotaLease::record_miss`].
     #[inline]
     pub(super) fn hit(&mut self, cost: u64, ticks: Timestamp) -> LeaseDecision {
         let decision = self.peek(cost, ticks);
@@ -188,8 +188,8 @@ impl QuotaLease {
         }
     }
 
-    /// Decides a hit of a request with further steps, to be followed by [`Lease::commit`] or
-    /// [`Lease::undo`].
+    /// Decides a hit of a request with further steps, to be followed by [`QuotaLease::commit`] or
+    /// [`QuotaLease::undo`].
     pub(super) fn try_hit(&mut self, cost: u64, ticks: Timestamp) -> LeaseDecision {
         let decision = self.hit(cost, ticks);
         if let LeaseDecision::Covered(_) = decision {
@@ -427,7 +427,8 @@ impl QuotaLease {
         std::mem::replace(&mut self.expired, 0)
     }
 
-    /// Expires the lease if its time has come. Every method that reads the amount calls this first.
+    /// Expires the lease if its time has come. Called first by every method that spends or returns
+    /// quota.
     #[inline]
     fn expire_if_due(&mut self, ticks: Timestamp) {
         if ticks >= self.expires_at && (self.unspent > 0 || self.pending > 0) {
