@@ -9,7 +9,7 @@
  * if (!decision.allowed) console.log(`retry after ${decision.retryAfterMs} ms`);
  * ```
  *
- * Objects with names such as `reset_after_ms` are those of the service, as `/openapi.json` has them.
+ * Objects with names such as `reset_after_ms` have the form of the service: see `/openapi.json`.
  */
 
 /** Entries as fields, in order, or as a list under `entries`; `hits` and `limit` of its own. */

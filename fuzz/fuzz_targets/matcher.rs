@@ -1,4 +1,4 @@
-//! Bytes as a small tree of rules and as requests: the compiled set must agree with a naive matcher.
+//! Bytes as a small tree of rules and as requests: the compiled set agrees with a naive matcher.
 //!
 //! Both, and the reading of the bytes, are those of the property test in `crates/rules`.
 #![no_main]

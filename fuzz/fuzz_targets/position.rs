@@ -9,7 +9,7 @@ pub fn check(problem: &Problem, name: &str, text: &str) {
     assert!(!message.contains(['\n', '\r', '\u{1b}']), "{message:?}");
     let (line, column) = (problem.line(), problem.column());
     assert!(line >= 1 && column >= 1, "{message}");
-    // The end of the text is a valid position: on the last line or, after a line break, on the next.
+    // The end of the text is a valid position: on the last line, or on the next after a break.
     let lines = text.split_inclusive(['\n', '\r']).count();
     assert!(line <= lines + 1, "line {line} of {lines}: {message}");
     let longest = text.split(['\n', '\r']).map(|line| line.chars().count()).max().unwrap_or(0);

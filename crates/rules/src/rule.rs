@@ -150,7 +150,7 @@ impl RuleConfig {
     }
 
     /// Whether it denies only together with all other quotas of a request. A rule without a limit
-    /// is no quota, as in envoyproxy/ratelimit: it would never be exhausted.
+    /// does not count as one, as in envoyproxy/ratelimit: it would never be exhausted.
     #[inline]
     #[must_use]
     pub const fn is_quota(&self) -> bool {

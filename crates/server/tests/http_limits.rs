@@ -27,12 +27,12 @@ fn app() -> axum::Router {
 #[tokio::test]
 async fn a_reset_is_that_of_the_limit_which_is_named() {
     let app = app();
-    let told = post(&app, "/v1/check", TEAM).await;
-    let status = &told.json()["statuses"][0];
+    let answer = post(&app, "/v1/check", TEAM).await;
+    let status = &answer.json()["statuses"][0];
     assert_eq!((&status["limit"], &status["remaining"]), (&json!("minute"), &json!(10)));
     assert_eq!(status["reset_after_ms"], 50_000, "{status}");
-    assert_eq!(told.headers["x-ratelimit-reset"], "1700000050");
-    assert_eq!(told.headers["ratelimit"], r#""minute";r=10;t=50"#);
+    assert_eq!(answer.headers["x-ratelimit-reset"], "1700000050");
+    assert_eq!(answer.headers["ratelimit"], r#""minute";r=10;t=50"#);
 
     // Another limit has less left than the one that denies for longer.
     let denied = post(&app, "/v1/check", TEAM.replace("50", "60")).await.json();
@@ -48,13 +48,13 @@ async fn in_debt_too() {
     let app = app();
     let reserved = post(&app, "/v1/reserve", TEAM).await.json();
     let commit = json!({ "reservation": reserved["reservation"], "hits": 90 });
-    let told = post(&app, "/v1/commit", commit.to_string()).await;
-    let status = &told.json()["statuses"][0];
+    let answer = post(&app, "/v1/commit", commit.to_string()).await;
+    let status = &answer.json()["statuses"][0];
     assert_eq!((&status["limit"], &status["remaining"]), (&json!("minute"), &json!(-30)));
     assert_eq!(status["reset_after_ms"], 90_000, "not tomorrow: {status}");
-    let told = post(&app, "/v1/check", TEAM).await;
-    assert_eq!(told.json()["statuses"][0]["reset_after_ms"], 90_000);
-    assert_eq!(told.headers["x-ratelimit-reset"], "1700000090");
+    let answer = post(&app, "/v1/check", TEAM).await;
+    assert_eq!(answer.json()["statuses"][0]["reset_after_ms"], 90_000);
+    assert_eq!(answer.headers["x-ratelimit-reset"], "1700000090");
 }
 
 #[tokio::test]
@@ -71,13 +71,13 @@ async fn every_limit_is_listed_on_request() {
         ])
     };
     for (path, minute, day) in [("/v1/check", 10, 950), ("/v1/peek", 10, 950)] {
-        let told = post(&app, path, with_limits.clone()).await.json();
-        assert_eq!(told["statuses"][0]["limits"], due(json!(minute), day), "{path}: {told}");
+        let answer = post(&app, path, with_limits.clone()).await.json();
+        assert_eq!(answer["statuses"][0]["limits"], due(json!(minute), day), "{path}: {answer}");
     }
     for path in ["/v1/reserve", "/v1/wait"] {
         let few = with_limits.replace("50", "1");
-        let told = post(&app, path, few).await.json();
-        assert_eq!(told["statuses"][0]["limits"][1]["limit"], "day", "{path}: {told}");
+        let answer = post(&app, path, few).await.json();
+        assert_eq!(answer["statuses"][0]["limits"][1]["limit"], "day", "{path}: {answer}");
     }
     let denied = post(&app, "/v1/check", with_limits.clone()).await;
     assert_eq!(
@@ -85,12 +85,12 @@ async fn every_limit_is_listed_on_request() {
         (429, &due(json!(8), 948))
     );
     for plain in [TEAM.to_owned(), with_limits.replace("true", "false")] {
-        let told = post(&app, "/v1/peek", plain).await.json();
-        assert_eq!(told["statuses"][0].get("limits"), None);
+        let answer = post(&app, "/v1/peek", plain).await.json();
+        assert_eq!(answer["statuses"][0].get("limits"), None);
     }
     let unmatched = with_limits.replace("team", "user");
-    let told = post(&app, "/v1/check", unmatched).await.json();
-    assert_eq!(told["statuses"][0]["limits"], json!([]));
+    let answer = post(&app, "/v1/check", unmatched).await.json();
+    assert_eq!(answer["statuses"][0]["limits"], json!([]));
     let wrong = post(&app, "/v1/check", with_limits.replace("true", "1")).await;
     assert_eq!(
         (wrong.status.as_u16(), &wrong.json()["error"]["context"]["field"]),
@@ -98,6 +98,6 @@ async fn every_limit_is_listed_on_request() {
     );
     // Each status is as long as sixteen others.
     let many = vec![with_limits; 257].join(",");
-    let told = post(&app, "/v1/peek", format!(r#"{{"checks":[{many}]}}"#)).await;
-    assert_eq!(told.status, 400, "{}", told.text);
+    let answer = post(&app, "/v1/peek", format!(r#"{{"checks":[{many}]}}"#)).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
 }

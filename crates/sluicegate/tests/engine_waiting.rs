@@ -67,7 +67,7 @@ fn free(engine: &Engine, key: &str, value: &str, id: u64) {
     .unwrap();
 }
 
-/// Somebody who waits to reserve.
+/// A caller that waits for a reservation.
 fn reserve(engine: &Engine, entries: [(&'static str, &'static str); 2], id: u64) -> Waiting {
     let engine = engine.clone();
     Polled::new(Box::pin(async move {

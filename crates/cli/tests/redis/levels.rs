@@ -55,9 +55,9 @@ pub fn stop(services: &mut [Service]) {
 
 /// What time it is, in microseconds, by the store's clock.
 pub fn store_time(server: &Single) -> u64 {
-    let told = server.command(&["TIME"]);
+    let store_time = server.command(&["TIME"]);
     let parts: Vec<u64> =
-        told.items().iter().map(|part| part.to_string().parse().unwrap()).collect();
+        store_time.items().iter().map(|part| part.to_string().parse().unwrap()).collect();
     parts[0] * 1_000_000 + parts[1]
 }
 

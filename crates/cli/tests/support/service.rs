@@ -41,9 +41,9 @@ impl Service {
         }
         command.args(args).envs(environment.iter().copied());
         let mut process = Process::start("sluicegate", &mut command);
-        let told: Value = serde_json::from_str(&process.says("\"grpc\":")).unwrap();
-        let address = |name: &str| told[name].as_str().unwrap().to_owned();
-        let optional = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+        let addresses: Value = serde_json::from_str(&process.says("\"grpc\":")).unwrap();
+        let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
+        let optional = |name: &str| addresses[name].as_str().unwrap_or_default().to_owned();
         let (resp, metrics) = (optional("resp"), optional("metrics"));
         let (grpc, http, admin) = (address("grpc"), address("http"), address("admin"));
         Self { grpc, http, admin, resp, metrics, process }
@@ -55,7 +55,7 @@ impl Service {
         post(&self.http, "/v1/check", &body).status
     }
 
-    /// What operators are told.
+    /// What operators are addresses.
     pub fn admin(&self, path: &str) -> Answer {
         get(&self.admin, path, &[])
     }

@@ -30,7 +30,7 @@ impl Drop for WatchedFolder {
 }
 
 /// Formats the result of a poll, with the texts of a change.
-fn told(result: PollResult) -> String {
+fn describe(result: PollResult) -> String {
     match result {
         PollResult::Same => "same".to_owned(),
         PollResult::Changing => "changing".to_owned(),
@@ -46,7 +46,7 @@ fn told(result: PollResult) -> String {
 }
 
 fn looks<const N: usize>(watch: &mut Watch) -> [String; N] {
-    std::array::from_fn(|_| told(watch.poll()))
+    std::array::from_fn(|_| describe(watch.poll()))
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn a_file_that_keeps_changing_is_left_alone() {
     watch.read().unwrap();
     for length in 10..20 {
         write(folder.at("a.yaml"), "x".repeat(length)).unwrap();
-        assert_eq!(told(watch.poll()), "changing");
+        assert_eq!(describe(watch.poll()), "changing");
     }
-    assert_eq!(told(watch.poll()), format!("changed: {}", "x".repeat(19)));
+    assert_eq!(describe(watch.poll()), format!("changed: {}", "x".repeat(19)));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_exchange_of_a_config_map_is_one_change() {
     assert_eq!(looks(&mut watch), ["same", "same"]);
 
     version("..2026_11_15_02", "two");
-    assert_eq!(told(watch.poll()), "same", "nobody leads there yet");
+    assert_eq!(describe(watch.poll()), "same", "nobody leads there yet");
     symlink("..2026_11_15_02", folder.at("..data_tmp")).unwrap();
     rename(folder.at("..data_tmp"), folder.at("..data")).unwrap();
     fs::remove_dir_all(folder.at("..2026_11_15_01")).unwrap();

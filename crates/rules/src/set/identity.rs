@@ -193,7 +193,8 @@ pub(super) fn split_network(rest: &mut &[u8]) -> Option<Network> {
 /// users.rule = Some(RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let (entries, mut plan, mut key) = ([Entry::new("user_id", "42")], Plan::default(), Vec::new());
-/// rules.plan(&Request { domain: "shop", descriptors: &[Descriptor::of(&entries)], hits: 1 }, &mut plan);
+/// let descriptors = [Descriptor::of(&entries)];
+/// rules.plan(&Request { domain: "shop", descriptors: &descriptors, hits: 1 }, &mut plan);
 /// write_envoy_key(plan.identity(&plan.steps()[0]), &mut key);
 /// assert_eq!(key, b"shop_user_id_42_");
 /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
@@ -244,7 +245,8 @@ pub fn write_envoy_key(identity: &[u8], out: &mut Vec<u8>) {
 /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
 /// let entries = [Entry::new("user_id", "a|b")];
 /// let mut plan = Plan::default();
-/// rules.plan(&Request { domain: "shop", descriptors: &[Descriptor::of(&entries)], hits: 1 }, &mut plan);
+/// let descriptors = [Descriptor::of(&entries)];
+/// rules.plan(&Request { domain: "shop", descriptors: &descriptors, hits: 1 }, &mut plan);
 /// let mut text = Vec::new();
 /// write_readable(plan.identity(&plan.steps()[0]), &mut text);
 /// assert_eq!(text, b"shop|user_id=a%7Cb");

@@ -221,8 +221,8 @@ impl RuleSet {
         Ok(Self { digest, ..build::build(domains)? })
     }
 
-    /// A hash of everything that is configured. Nodes of one version with equal rules have the same,
-    /// whatever the names and the order of their files.
+    /// A hash of the configuration, to compare nodes of one version. Names and order of files do
+    /// not change it.
     ///
     /// ```
     /// use sluicegate_rules::domain::Domain;

@@ -291,7 +291,7 @@ async fn bad_method(method: Method, uri: Uri) -> Response {
 
 /// Path of the Go profiler in envoyproxy/ratelimit.
 async fn pprof() -> Response {
-    let message = "pprof profiles Go programs, and this is none; for a profile use \
+    let message = "pprof profiles Go programs, and this is a Rust program; for a profile use \
                    `perf record -g -p` with its process id, and for memory and CPU time /metrics \
                    (process_…)";
     error(StatusCode::NOT_FOUND, "not_found", message)

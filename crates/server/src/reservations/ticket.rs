@@ -182,7 +182,7 @@ impl Ticket {
         self.holder
     }
 
-    /// When it was issued, if it says so.
+    /// When it was issued; `None` in tokens of version 0.1.0.
     #[must_use]
     pub const fn issued_at(&self) -> Option<Timestamp> {
         self.issued_at
@@ -443,8 +443,8 @@ mod tests {
         let entries = [Entry::new("user", &value)];
         let descriptors = [Descriptor::of(&entries)];
         let request = Request { domain: "d", descriptors: &descriptors, hits: 1 };
-        let told = Ticket::slot(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
-        assert!(told.to_string().contains("8192 is the limit"), "{told}");
+        let too_long = Ticket::slot(&request, Holder(1), Timestamp::EPOCH).expect_err("too long");
+        assert!(too_long.to_string().contains("8192 is the limit"), "{too_long}");
         assert_eq!(Ticket::decode(&"A".repeat(TICKET_BYTES_MAX + 1)), Err(TicketError::Malformed));
     }
 }

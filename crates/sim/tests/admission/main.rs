@@ -147,7 +147,7 @@ async fn replay(
         assert_eq!(answered, expected, "step {step}: {call:?}");
         if let Some(transport) = transport {
             transport.set(StoreState::Up);
-            // Late replies arrive, and what they require is settled, before the next request: at the
+            // Late replies arrive, and the journal is settled, before the next request: at the
             // latest with the next heartbeat, a second later.
             tokio::time::sleep(Duration::from_secs(2)).await;
         }

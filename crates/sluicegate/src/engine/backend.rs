@@ -115,7 +115,7 @@ pub struct Call<'a> {
     pub now: Timestamp,
     /// Until when the client waits for the decision, if that is known.
     pub deadline: Option<Instant>,
-    /// The id that a hit holds slots under, to be released by it; by default one that nobody knows.
+    /// The id under which a hit holds slots, for their release; random by default.
     pub holder: Option<Holder>,
 }
 

@@ -24,14 +24,14 @@ const OPERATIONS: [(OpKind, &str); 13] = [
     (OpKind::Cancel, "cancel"),
 ];
 
-/// Counts decisions with the [`metrics`] facade, for whichever recorder the program installs.
+/// Counts decisions with the [`metrics`] facade, for any recorder that the program installs.
 ///
 /// | counter | labels | |
 /// |---|---|---|
 /// | `sluicegate_decisions_total` | `limiter`, `operation` (`hit`, `acquire`, …), `outcome` (`allowed`, `denied`) | decisions |
 /// | `sluicegate_overflows_total` | `limiter` | decisions on identities that the full store had no room for |
 ///
-/// Keys are no labels: a listener has 27 counters at most, whatever clients send. Counters are
+/// Keys are not labels: a listener has at most 27 counters, independent of traffic. Counters are
 /// registered by the first decision that they count.
 ///
 /// ```

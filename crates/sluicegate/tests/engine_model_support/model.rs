@@ -415,7 +415,7 @@ impl Model {
 }
 
 fn is_allowed(statuses: &[(IsUnder, Verdict)]) -> bool {
-    // A rule without a limit is no quota.
+    // A rule without a limit does not count as a quota.
     let quota = |under: &IsUnder| {
         let IsUnder::Rule(_, rule) = under else { return false };
         rule.quota_mode && !matches!(rule.limits, Limits::Unlimited)

@@ -6,9 +6,9 @@ use super::*;
 use crate::telemetry::{Endpoint, Event, Fault};
 
 /// The five numbers of an answer, and the sixth as it was written.
-fn six(said: &str) -> (Vec<i64>, String) {
+fn six(reply: &str) -> (Vec<i64>, String) {
     let mut parts =
-        said.strip_prefix("*6\r\n").unwrap_or_else(|| panic!("{said}")).splitn(6, "\r\n");
+        reply.strip_prefix("*6\r\n").unwrap_or_else(|| panic!("{reply}")).splitn(6, "\r\n");
     let number = |part: &str| part.strip_prefix(':').unwrap().parse().unwrap();
     let numbers = parts.by_ref().take(5).map(number).collect();
     (numbers, parts.next().unwrap().to_owned())
@@ -86,12 +86,12 @@ fn what_cannot_be_held_says_why() {
         ("SG.CHECK shop all=1 ID \"\"", "-ERR ID has 0 bytes, and must have 1 to 255"),
         ("SG.PEEK shop all=1 ID 1", "-ERR `ID` is neither an entry nor an option"),
     ] {
-        let said = client.ask(line);
-        assert!(said.starts_with(part), "{line}: {said}");
+        let reply = client.ask(line);
+        assert!(reply.starts_with(part), "{line}: {reply}");
     }
     let reserved = token(&six(&client.ask("SG.RESERVE shop all=1")).1);
-    let said = client.ask(&format!("SG.COMMIT {reserved} many"));
-    assert!(said.starts_with("-ERR what was used must be a 64-bit integer"), "{said}");
+    let reply = client.ask(&format!("SG.COMMIT {reserved} many"));
+    assert!(reply.starts_with("-ERR what was used must be a 64-bit integer"), "{reply}");
     assert_eq!(
         six(&client.ask(&format!("SG.COMMIT {reserved} 1"))).1,
         ":0\r\n",
@@ -108,7 +108,7 @@ fn who_asks_again_is_charged_once() {
     let other = client.ask("SG.CHECK shop all=1 COST 1 ID a");
     assert!(other.starts_with("-ERR this ID was used for another command"), "{other}");
     assert_eq!(client.numbers("SG.REFUND shop all=1 ID a")[2], 4, "each command by itself");
-    // A reservation has one name, whoever asks for it and by whichever protocol; and is settled
+    // A reservation has one name over every protocol, and is settled
     // once.
     let reserved = client.ask("SG.RESERVE shop all=1 COST 2 ID b");
     client.ask("HELLO 3");
@@ -134,8 +134,8 @@ fn a_long_stream_renews_and_commits_in_parts() {
     let (numbers, returned) = six(&client.ask(&format!("SG.COMMIT {reserved} 1")));
     assert_eq!((&numbers[..3], returned.as_str()), (&[0, 3, 1][..], ":1\r\n"));
     for line in [format!("SG.RENEW {reserved} 1"), format!("SG.COMMIT {reserved} 1 PARTIAL")] {
-        let said = client.ask(&line);
-        assert!(said.starts_with("-SETTLED "), "{said}");
+        let reply = client.ask(&line);
+        assert!(reply.starts_with("-SETTLED "), "{reply}");
     }
     for (line, due) in [
         (format!("SG.RENEW {reserved} 0"), "-ERR the lifetime must be 1 to 86400000 milliseconds"),
@@ -143,8 +143,8 @@ fn a_long_stream_renews_and_commits_in_parts() {
         ("SG.RENEW what 1".to_owned(), "-NORESERVATION `what` is not a token"),
         (format!("SG.RENEW {reserved}"), "-ERR wrong number of arguments"),
     ] {
-        let said = client.ask(&line);
-        assert!(said.starts_with(due), "{line}: {said}");
+        let reply = client.ask(&line);
+        assert!(reply.starts_with(due), "{line}: {reply}");
     }
 }
 
@@ -155,8 +155,8 @@ fn a_check_returns_the_slot_that_it_takes() {
     assert_eq!(numbers[..3], [0, 1, 0]);
     let (denied, null) = six(&client.ask("SG.CHECK shop slots=1"));
     assert_eq!((denied[0], denied[3], null.as_str()), (1, 3_600, "$-1\r\n"));
-    let said = client.ask("SG.REFUND shop user=1 | slots=1");
-    assert!(said.starts_with("-ERR descriptor 2 is under a concurrency limit"), "{said}");
+    let reply = client.ask("SG.REFUND shop user=1 | slots=1");
+    assert!(reply.starts_with("-ERR descriptor 2 is under a concurrency limit"), "{reply}");
     client.clock.advance(Duration::from_secs(7));
     let (_, freed) = six(&client.ask(&format!("SG.CANCEL {}", token(&slot))));
     assert_eq!(freed, ":1\r\n");
@@ -179,7 +179,7 @@ fn a_descriptor_has_its_own_cost() {
         ("SG.CHECK shop user=1 HITS", "-ERR HITS needs a value"),
         ("SG.CHECK shop user=1 HITS x", "-ERR HITS must be a 64-bit integer, got `x`"),
     ] {
-        let said = client.ask(line);
-        assert!(said.starts_with(due), "{line}: {said}");
+        let reply = client.ask(line);
+        assert!(reply.starts_with(due), "{line}: {reply}");
     }
 }

@@ -11,10 +11,10 @@ use crate::telemetry::Event;
 #[test]
 fn a_connection_that_guesses_is_closed() {
     let mut client = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
-    let (said, next) = client.sends(&b"AUTH sesame\r\n".repeat(1_000));
+    let (reply, next) = client.sends(&b"AUTH sesame\r\n".repeat(1_000));
     assert_eq!(next, Next::Close);
-    assert_eq!(said.lines().count(), 5, "{said}");
-    assert!(said.lines().all(|line| line.starts_with("-WRONGPASS ")), "{said}");
+    assert_eq!(reply.lines().count(), 5, "{reply}");
+    assert!(reply.lines().all(|line| line.starts_with("-WRONGPASS ")), "{reply}");
 }
 
 #[test]
@@ -22,14 +22,14 @@ fn an_address_that_guesses_is_bounded_over_all_its_connections() {
     let first = Client::with(Options::default(), RespLimits::default(), Some("open sesame"));
     let guess = |peer: [u8; 4], guesses: &[u8]| first.beside(peer).sends(guesses).0;
     for _ in 0..2 {
-        let said = guess([192, 0, 2, 1], &b"HELLO 3 AUTH default no\r\n".repeat(5));
-        assert_eq!(said.matches("-WRONGPASS ").count(), 5, "{said}");
+        let reply = guess([192, 0, 2, 1], &b"HELLO 3 AUTH default no\r\n".repeat(5));
+        assert_eq!(reply.matches("-WRONGPASS ").count(), 5, "{reply}");
     }
     // The eleventh is not compared, right or wrong, and nothing behind it is looked at.
     let mut next = first.beside([192, 0, 2, 1]);
-    let (said, end) = next.sends(b"AUTH \"open sesame\"\r\nPING\r\n");
-    assert!(said.starts_with("-ERR too many wrong passwords") && end == Next::Close, "{said}");
-    assert!(!said.contains("PONG"), "{said}");
+    let (reply, end) = next.sends(b"AUTH \"open sesame\"\r\nPING\r\n");
+    assert!(reply.starts_with("-ERR too many wrong passwords") && end == Next::Close, "{reply}");
+    assert!(!reply.contains("PONG"), "{reply}");
     assert_eq!(guess([192, 0, 2, 2], b"AUTH \"open sesame\"\r\n"), "+OK\r\n", "another address");
     first.clock.advance(Duration::from_secs(1));
     assert_eq!(guess([192, 0, 2, 1], b"AUTH \"open sesame\"\r\n"), "+OK\r\n");
@@ -115,11 +115,11 @@ fn guarded(token: Option<&str>) -> Client {
 fn operators_inspect_and_explain() {
     let mut client = Client::new();
     client.numbers("SG.CHECK shop user=1 COST 2");
-    let said = client.ask("SG.INSPECT shop user=1");
-    let json: serde_json::Value = serde_json::from_str(said.lines().nth(1).unwrap()).unwrap();
+    let reply = client.ask("SG.INSPECT shop user=1");
+    let json: serde_json::Value = serde_json::from_str(reply.lines().nth(1).unwrap()).unwrap();
     assert_eq!(json["keys"][0]["limits"][0]["remaining"], 1);
-    let said = client.ask("SG.EXPLAIN shop user=1 HITS 2 | all=1");
-    let json: serde_json::Value = serde_json::from_str(said.lines().nth(1).unwrap()).unwrap();
+    let reply = client.ask("SG.EXPLAIN shop user=1 HITS 2 | all=1");
+    let json: serde_json::Value = serde_json::from_str(reply.lines().nth(1).unwrap()).unwrap();
     assert_eq!(
         (&json["allowed"], json["descriptors"].as_array().unwrap().len()),
         (&false.into(), 2)
@@ -132,19 +132,19 @@ fn operators_inspect_and_explain() {
 #[test]
 fn others_do_not() {
     for command in ["SG.INSPECT", "SG.EXPLAIN"] {
-        let said = guarded(None).ask(&format!("{command} shop user=1 TOKEN sesame"));
-        assert!(said.starts_with("-NOPERM operator commands are off"), "{said}");
+        let reply = guarded(None).ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(reply.starts_with("-NOPERM operator commands are off"), "{reply}");
         let mut client = guarded(Some("sesame"));
         for line in [format!("{command} shop user=1"), format!("{command} shop user=1 TOKEN no")] {
-            let said = client.ask(&line);
-            assert!(said.starts_with("-NOPERM this command is for operators"), "{said}");
+            let reply = client.ask(&line);
+            assert!(reply.starts_with("-NOPERM this command is for operators"), "{reply}");
         }
-        let said = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
-        assert!(said.starts_with('$'), "{said}");
+        let reply = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(reply.starts_with('$'), "{reply}");
         for _ in 0..10 {
             client.ask(&format!("{command} shop user=1 TOKEN no"));
         }
-        let said = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
-        assert!(said.starts_with("-ERR too many wrong tokens"), "{said}");
+        let reply = client.ask(&format!("{command} shop user=1 TOKEN sesame"));
+        assert!(reply.starts_with("-ERR too many wrong tokens"), "{reply}");
     }
 }

@@ -65,7 +65,7 @@ fn a_clock_that_steps_back_a_little_stands_still_and_far_begins_anew() {
 }
 
 #[test]
-fn what_others_admitted_unheard_while_this_node_admitted_is_what_may_be_over() {
+fn over_admission_is_bounded_by_unsynced_admissions_of_peers() {
     let rule = rule(vec![fixed(100, WINDOW)]);
     let mut replica = KeyReplica::new(&rule);
     let hit = |replica: &mut KeyReplica, ms| replica.hit(&rule, 1, INTERVAL, tick(ms)).unwrap();
@@ -115,5 +115,5 @@ fn counts_are_pulled_until_there_are_own_ones_to_push() {
     replica.merge(&reply(30, 0), version, (tick(20), tick(30)));
     assert!(!replica.has_unpushed(tick(30)));
     replica.hit(&rule, 1, INTERVAL, tick(31)).unwrap();
-    assert!(!replica.has_unpushed(tick(20_100)), "nobody needs to hear of it any more");
+    assert!(!replica.has_unpushed(tick(20_100)), "no peer needs it any more");
 }
