@@ -27,7 +27,8 @@ export type Descriptors = Descriptor | Descriptor[];
 export type Source = "service" | "policy";
 
 export interface Settings {
-  /** For each attempt of a call, without the time that the service waits; 1,000 by default. */
+  /** For each attempt of a call; 1,000 by default. A call with which the service waits (`wait`,
+   * `reserve` with `waitMs`) takes at most that time and `timeoutMs`, all attempts together. */
   timeoutMs?: number;
   /** Further attempts without a response, under the same idempotency key; 1 by default. */
   retries?: number;
@@ -65,7 +66,10 @@ export interface LimitState {
 /** Result of one descriptor. */
 export interface Status {
   allowed: boolean;
+  /** The rule that applied; `null` if no rule matched. */
   rule?: string | null;
+  /** Why there is no rule: `no_domain`, `no_rule` (a mistyped key, for example) or `exempt`. */
+  reason?: string;
   limit?: string;
   quota?: number;
   remaining?: number;
@@ -81,6 +85,8 @@ export interface Decision {
   allowed: boolean;
   source: Source;
   statuses: Status[];
+  /** Of a denial: a sentence for the user. */
+  message?: string;
   limit?: string;
   remaining?: number;
   resetAfterMs?: number;
@@ -172,6 +178,9 @@ export class Reservation {
   readonly token?: string;
   readonly decision?: Decision;
   readonly isSettled: boolean;
+  /** Whether `autoRenew` found it expired: what it held is released, and a commit within a day is
+   * charged in full. */
+  readonly isExpired: boolean;
   /** Charges the actual cost, and releases the rest or charges the excess. With `partial`, the rest
    * stays reserved, and the next commit counts what was used since this one. */
   commit(hits: number, options?: { partial?: boolean; idempotencyKey?: string }): Promise<Settlement>;
@@ -179,6 +188,8 @@ export class Reservation {
   cancel(options?: { idempotencyKey?: string }): Promise<Settlement>;
   /** Extends the reservation to `ttlMs` from now. */
   renew(ttlMs: number): Promise<{ source: Source; expires_after_ms?: number; error?: Unavailable }>;
+  /** Renews it by a timer while `work` runs, three times in `ttlMs`. */
+  autoRenew<T>(ttlMs: number, work: () => T | Promise<T>): Promise<T>;
   /** Cancels unless settled; if that fails, the reservation expires. */
   release(): Promise<void>;
 }

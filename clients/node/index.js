@@ -148,40 +148,46 @@ export class Client {
   }
 
   /** Sends a request, and sends it again under the same key if there is no response. */
-  async #send(path, body, { key, waitMs = 0, isOperator, isFinal, expects = "allowed" }) {
+  async #send(path, body, { key, waitMs, isOperator, isFinal, expects = "allowed" }) {
     const { url, timeoutMs, retries, token, fetch } = this.#settings;
     const headers = { "content-type": "application/json" };
     if (key) headers["idempotency-key"] = key;
     if (isOperator && token) headers.authorization = `Bearer ${token}`;
     const text = typeof body === "string" ? body : JSON.stringify(body);
+    // All attempts of a call with which the service waits share one deadline.
+    const pauseMs = (attempt) => RETRY_PAUSE_MS * 2 ** attempt;
+    const isLast = (attempt) => attempt >= retries || deadline - performance.now() <= pauseMs(attempt);
+    const deadline = waitMs === undefined ? Infinity : performance.now() + waitMs + timeoutMs;
     for (let attempt = 0; ; attempt++) {
       let failure;
       try {
-        const signal = AbortSignal.timeout(timeoutMs + waitMs);
+        const left = deadline - performance.now();
+        const signal = AbortSignal.timeout(left === Infinity ? timeoutMs : Math.ceil(left));
         const response = await fetch(url + path, { method: "POST", body: text, headers, signal });
         const { status } = response;
         const answer = parsed(await response.text());
         // The reservation was settled by the attempt without a response.
         if (isFinal && attempt > 0 && status === 410) return { returned: 0, statuses: [] };
         // The service has not noticed yet that the connection of that attempt is closed.
-        const isInProgress = attempt > 0 && attempt < retries && status === 409;
+        const isInProgress = attempt > 0 && !isLast(attempt) && status === 409;
         if (!RETRIED.has(status) && !isInProgress) return resultOf(path, status, answer, expects);
         failure = errorOf(status, answer).message;
       } catch (error) {
         if (error instanceof SluicegateError) throw error;
         failure = error;
       }
-      if (attempt >= retries) {
+      if (isLast(attempt)) {
         if (typeof failure === "string") throw new Unavailable(failure);
         throw new Unavailable(`no response: ${failure.cause?.message ?? failure.message}`, { cause: failure });
       }
-      await new Promise((done) => setTimeout(done, RETRY_PAUSE_MS * 2 ** attempt * (0.5 + Math.random() / 2)));
+      await new Promise((done) => setTimeout(done, pauseMs(attempt) * (0.5 + Math.random() / 2)));
     }
   }
 }
 
 export class Reservation {
   isSettled = false;
+  isExpired = false;
   #client;
 
   constructor(client, token, decision) {
@@ -206,6 +212,30 @@ export class Reservation {
 
   async renew(ttlMs) {
     return this.#client[SETTLE]("/v1/renew", { reservation: this.token, ttl_ms: ttlMs }, "expires_after_ms");
+  }
+
+  async autoRenew(ttlMs, work) {
+    if (!(ttlMs > 0)) throw new RangeError(`ttlMs ${ttlMs}: must be above 0`);
+    let timer;
+    const renew = async () => {
+      try {
+        const { expires_after_ms: leftMs = ttlMs } = await this.renew(ttlMs);
+        schedule(Math.min(leftMs, ttlMs));
+      } catch (error) {
+        if (error instanceof Unavailable) schedule(ttlMs);
+        else this.isExpired = !this.isSettled && error.status === 410;
+      }
+    };
+    const schedule = (leftMs) => {
+      if (timer !== null && !this.isSettled) timer = setTimeout(renew, leftMs / 3);
+    };
+    schedule(Math.min(this.decision?.expires_after_ms ?? ttlMs, ttlMs));
+    try {
+      return await work();
+    } finally {
+      clearTimeout(timer);
+      timer = null;
+    }
   }
 
   /** Cancels unless settled; if that fails, the reservation expires. */
@@ -263,5 +293,6 @@ function decisionOf({ error, ...answer }) {
     ? statuses.filter((one) => one.remaining !== undefined).sort((a, b) => a.remaining - b.remaining)
     : statuses.filter((one) => !one.allowed).sort((a, b) => (wait(a) < wait(b) ? 1 : -1));
   const { limit, remaining, reset_after_ms: resetAfterMs, retry_after_ms: retryAfterMs } = deciding;
-  return { ...answer, source: "service", limit, remaining, resetAfterMs, retryAfterMs: allowed ? undefined : retryAfterMs };
+  const message = allowed ? undefined : error?.message;
+  return { ...answer, source: "service", message, limit, remaining, resetAfterMs, retryAfterMs: allowed ? undefined : retryAfterMs };
 }

@@ -54,6 +54,7 @@ test("a check is charged until it is denied", async () => {
   const decision = await client.check("test", { user: "a" });
   assert.equal(decision.allowed, false);
   assert.ok(decision.retryAfterMs > 0);
+  assert.equal(decision.message, "Request quota exceeded. Wait 8 hours and try again.");
 });
 
 test("a refund needs only the decision, and a peek charges nothing", async () => {
@@ -150,3 +151,47 @@ test("partial commits, renewals, top-ups and states of limits", async () => {
   const { statuses } = await client.peek("test", { tokens: "h" }, { limits: true });
   assert.deepEqual(statuses[0].limits.map((one) => one.remaining), [900, 4900]);
 });
+
+test("a mistyped key is named", async () => {
+  const { statuses } = await client.check("test", { usr: "i" });
+  assert.deepEqual(statuses, [{ allowed: true, rule: null, reason: "no_rule" }]);
+  assert.match((await client.explain("test", { usr: "i" })).hint, /did you mean `user`/);
+});
+
+test("all attempts of a waiting call share one deadline", async () => {
+  let attempts = 0;
+  const hung = (_, { signal }) => {
+    attempts += 1;
+    return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  };
+  const client = new Client(url, { fetch: hung, timeoutMs: 10, retries: 3 });
+  assert.equal((await client.reserve("test", { user: "j" }, { waitMs: 20 })).decision.source, "policy");
+  assert.equal((await client.wait("test", { user: "j" }, { timeoutMs: 20 })).source, "policy");
+  assert.equal(attempts, 2);
+});
+
+test("a timer renews a reservation, and reports its expiry", async () => {
+  let renewals = 0;
+  const { promise: third, resolve } = deferred();
+  const counting = (address, request) => {
+    if (address.endsWith("/v1/renew") && ++renewals === 3) resolve();
+    return fetch(address, request);
+  };
+  const client = new Client(url, { onUnavailable: "raise", fetch: counting });
+  const held = await client.reserve("test", { tokens: "k" }, { hits: 800, ttlMs: 300 });
+  const settled = await held.autoRenew(300, async () => {
+    await third;
+    return held.commit(250);
+  });
+  assert.deepEqual([settled.returned, held.isExpired], [550, false]);
+  const other = client.reservation(held.token);
+  await other.autoRenew(3, async () => {
+    while (!other.isExpired) await new Promise(setImmediate);
+  });
+});
+
+function deferred() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}

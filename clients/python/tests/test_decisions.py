@@ -19,6 +19,8 @@ def test_a_check_is_charged_until_it_is_denied(client: Client, name: str) -> Non
     with pytest.raises(Denied, match="denied by `calls`: retry after") as raised:
         decision.or_raise()
     assert raised.value.retry_after == decision.retry_after
+    assert decision.message == "Request quota exceeded. Wait 8 hours and try again."
+    assert client.peek("test", {"user": f"{name}-other"}).message is None
 
 
 def test_a_cost_that_never_passes_has_no_retry_after(client: Client, name: str) -> None:
@@ -86,7 +88,16 @@ def test_usage_and_reset(client: Client, name: str) -> None:
 def test_an_explanation(client: Client, name: str) -> None:
     explanation = client.explain("test", {"user": name}, hits=4)
     assert not explanation.allowed and "test/user" in explanation.why
-    assert client.explain("tets", {"user": name}).hint is not None
+    assert explanation.hint is None
+    assert "`test`" in str(client.explain("tets", {"user": name}).hint)
+
+
+def test_a_mistyped_key_is_named(client: Client, name: str) -> None:
+    (status,) = client.check("test", {"usr": name}).statuses
+    assert (status.rule, status.reason) == (None, "no_rule")
+    assert client.check("tets", {"user": name}).statuses[0].reason == "no_domain"
+    assert client.check("test", {"user": name}).statuses[0].reason is None
+    assert "`user`" in str(client.explain("test", {"usr": name}).hint)
 
 
 def test_an_invalid_request_is_an_error_and_not_a_denial(client: Client) -> None:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+from collections import Counter
+from typing import Any
 
-from sluicegate import Client, SettledReservation, UnknownReservation
+import anyio
+import httpx
+import pytest
+from conftest import Faults
+
+from sluicegate import AsyncClient, Client, Decision, SettledReservation, UnknownReservation
+from sluicegate._protocol import Answer, Issued, Pause, Protocol, ReservationState, Send
 
 
 def used(client: Client, name: str) -> list[object]:
@@ -70,3 +78,98 @@ def test_every_limit_on_request(client: Client, name: str) -> None:
     assert client.check("test", {"tokens": name}).statuses[0].limits == ()
     with client.reserve("test", {"tokens": name}, limits=True) as held:
         assert len(held.decision.statuses[0].limits) == 2
+
+
+def renewing(held: ReservationState, ttl: float) -> Any:
+    protocol = Protocol("http://x", timeout=1, retries=0, on_unavailable="allow", token=None)
+    return protocol.auto_renew(held, ttl)
+
+
+def reserved(expires_after: float) -> ReservationState:
+    return ReservationState(Issued("t", expires_after, Decision(True, "service")))
+
+
+def test_a_timer_renews_three_times_in_a_lifetime_until_the_end() -> None:
+    held = reserved(60)
+    timer = renewing(held, 60)
+    assert next(timer) == Pause(20)
+    send = next(timer)
+    assert isinstance(send, Send) and send.path == "/v1/renew"
+    # The lease of a slot is shorter.
+    assert timer.send(Answer(200, b'{"expires_after_ms":30000}')) == Pause(10)
+    assert held.expires_after == 30
+    next(timer)
+    assert timer.send(httpx.ConnectError("away")) == Pause(10)
+    held.is_settled = True
+    with pytest.raises(StopIteration):
+        next(timer)
+
+
+def test_a_timer_ends_at_an_expired_reservation() -> None:
+    held = reserved(60)
+    timer = renewing(held, 60)
+    next(timer), next(timer)
+    gone = b'{"error":{"code":"settled_reservation","message":"the reservation expired"}}'
+    with pytest.raises(StopIteration):
+        timer.send(Answer(410, gone))
+    assert held.is_expired
+    with pytest.raises(ValueError, match="ttl 0: must be above 0"):
+        renewing(held, 0)
+
+
+class Renewals(Faults):
+    """A transport that reports the third renewal."""
+
+    def __init__(self, event: Any) -> None:
+        super().__init__()
+        self.event = event
+
+    def _next(self, request: httpx.Request) -> Any:
+        fault = super()._next(request)
+        if Counter(one.url.path for one in self.requests)["/v1/renew"] == 3:
+            self.event.set()
+        return fault
+
+
+def test_a_pause_that_is_longer_than_the_ttl_loses_nothing(service: str, name: str) -> None:
+    """The stream pauses until the third renewal, longer than the reservation would have lasted."""
+    third = threading.Event()
+    with Client(service, on_unavailable="raise", transport=Renewals(third)) as client:
+        with client.reserve("test", {"tokens": name}, hits=800, ttl=0.3) as held:
+            with held.auto_renew():
+                assert third.wait(30)
+                assert used(client, name) == [800, 800]
+                assert held.commit(250).returned == 550
+        assert not held.is_expired
+    for thread in threading.enumerate():
+        if thread.name == "sluicegate-renew":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_task_renews_during_a_block(service: str, name: str, backend: str) -> None:
+    async def program() -> None:
+        third = anyio.Event()
+        async with AsyncClient(service, transport=Renewals(third)) as client:
+            with pytest.raises(ZeroDivisionError):
+                async with client.reserve("test", {"tokens": name}, hits=800, ttl=0.3) as held:
+                    async with held.auto_renew():
+                        with anyio.fail_after(30):
+                            await third.wait()
+                        assert (await held.commit(250, partial=True)).held == 550
+                        raise ZeroDivisionError
+            assert (await client.peek("test", {"tokens": name})).remaining == 750
+
+    anyio.run(program, backend=backend)
+
+
+def test_a_commit_after_the_expiry_is_charged_in_full(client: Client, name: str) -> None:
+    held = client.reserve("test", {"tokens": name}, hits=800, ttl=0.001)
+    while used(client, name) != [0, 0]:
+        pass  # A millisecond at most.
+    with pytest.raises(SettledReservation, match="the reservation expired"):
+        held.renew(60)
+    assert held.commit(100, partial=True).held == 0
+    assert held.commit(150).returned == 0
+    assert used(client, name) == [250, 250]

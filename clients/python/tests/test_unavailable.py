@@ -6,10 +6,13 @@ import json
 import socket
 from typing import Tuple
 
+import httpx
 import pytest
 from conftest import LOSE, Faults, MakeClient, denied, unreachable
 
+import sluicegate._protocol
 from sluicegate import Client, Request, ServiceError, SettledReservation, Unavailable
+from sluicegate._protocol import Pause, Protocol
 
 
 def test_a_retry_after_a_lost_response_is_charged_once(make_client: MakeClient, name: str) -> None:
@@ -102,6 +105,36 @@ def test_a_service_that_does_not_answer_costs_no_more_than_the_timeout(
         with make_client(url, timeout=0.05, retries=0) as client:
             decision = client.check("test", {"user": "x"})
     assert decision.source == "policy" and "ReadTimeout" in str(decision.error)
+
+
+@pytest.mark.parametrize("failure", [httpx.ReadTimeout("hung"), httpx.ReadError("lost")])
+def test_all_attempts_of_a_waiting_call_share_one_deadline(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(sluicegate._protocol, "_now", lambda: clock[0])
+    monkeypatch.setattr(sluicegate._protocol, "_RETRY_PAUSE", 0.05)
+    protocol = Protocol("http://x", timeout=1, retries=3, on_unavailable="allow", token=None)
+    is_hung = isinstance(failure, httpx.ReadTimeout)
+    for call in (
+        protocol.reserve(Request("d", {"k": "v"}), None, 10, False, None),
+        protocol.wait(Request("d", {"k": "v"}), 10, False, None),
+    ):
+        start, attempts = clock[0], 0
+        action = next(call)
+        with pytest.raises(StopIteration):
+            while True:
+                if isinstance(action, Pause):
+                    clock[0] += action.seconds
+                    action = next(call)
+                    continue
+                assert action.connect_timeout <= 1
+                assert clock[0] + action.timeout <= start + 11
+                attempts += 1
+                clock[0] += action.timeout if is_hung else 4
+                action = call.send(failure)
+        assert clock[0] - start <= (11 if is_hung else 12.2)
+        assert attempts == (1 if is_hung else 3)
 
 
 def test_connections_are_reused(make_client: MakeClient, name: str) -> None:

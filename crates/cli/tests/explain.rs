@@ -226,6 +226,10 @@ fn json_has_everything() {
         (&all["known_domain"], &all["descriptors"][0]["end"]),
         (&false.into(), &"unknown_domain".into())
     );
+    let run = shop(&["--json", "shop", "user_id=42", "usr_id=42"]);
+    let all: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(all["hint"], all["descriptors"][1]["why_not"]);
+    assert!(all["hint"].as_str().unwrap().contains("`user_id`"), "{all}");
 }
 
 #[test]

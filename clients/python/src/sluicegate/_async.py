@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from types import TracebackType
-from typing import Any, Generator, Iterable, Optional, Tuple, Type, TypeVar
+from typing import (
+    Any,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+)
 
 import anyio  # of httpx
 import httpx
@@ -178,7 +191,7 @@ class AsyncClient:
                     action.path,
                     content=action.body,
                     headers=action.headers,
-                    timeout=action.timeout,
+                    timeout=httpx.Timeout(action.timeout, connect=action.connect_timeout),
                 )
                 event = Answer(response.status_code, response.content)
             except httpx.TransportError as error:
@@ -233,6 +246,16 @@ class AsyncReservation(ReservationState):
         self.expires_after = renewal.expires_after or self.expires_after
         return renewal
 
+    @contextlib.asynccontextmanager
+    async def auto_renew(self, ttl: Optional[float] = None) -> AsyncIterator[None]:
+        """As `Reservation.auto_renew`, in a task: `async with held.auto_renew():`."""
+        exchange = self._client._protocol.auto_renew(self, ttl)
+        cancel = _spawn(lambda: self._client._run(exchange))
+        try:
+            yield
+        finally:
+            cancel()
+
 
 class PendingReservation:
     """A reservation to be made, by `await` or by `async with`."""
@@ -260,3 +283,24 @@ class PendingReservation:
     ) -> None:
         if self._held is not None:
             await self._held.__aexit__(kind, error, trace)
+
+
+def _spawn(work: Callable[[], Awaitable[None]]) -> Callable[[], object]:
+    """Runs a task in the background; returns what cancels it. Without a task group, which would
+    wrap the exceptions of the block, and cannot span the `yield` of a generator."""
+    scope = anyio.CancelScope()
+
+    async def run() -> None:
+        # `RuntimeError`: the client is closed.
+        with scope, contextlib.suppress(RuntimeError):
+            await work()
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        trio.lowlevel.spawn_system_task(run)
+        return scope.cancel
+    # The bound method holds the task; the loop has only a weak reference.
+    return loop.create_task(run()).cancel

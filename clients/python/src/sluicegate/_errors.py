@@ -52,4 +52,6 @@ class UnknownReservation(ServiceError):
 
 
 class SettledReservation(ServiceError):
-    """The reservation was committed or cancelled before."""
+    """Nothing is held any more: the reservation was committed or cancelled before, its counters
+    were lost in a restart, or it expired. An expired one cannot be renewed; a commit within a day
+    after the expiry is accepted, and charged in full."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import (
@@ -49,16 +50,19 @@ UnavailablePolicy = Literal["allow", "deny", "raise"]
 _RESERVED_KEYS = frozenset(("entries", "hits", "limit"))
 _RETRIED = frozenset((502, 503, 504))
 _RETRY_PAUSE = 0.05
+_DEFAULT_TTL = 60.0
+_now = time.monotonic
 
 
 @dataclass(frozen=True)
 class Send:
-    """A POST request, and the time to wait for its response."""
+    """A POST request, and the time to wait for a connection and for its response."""
 
     path: str
     body: bytes
     headers: Mapping[str, str]
     timeout: float
+    connect_timeout: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,9 @@ class ReservationState:
         """Seconds after which the service releases it, unless it is renewed."""
         self.decision = issued.decision
         self.is_settled = False
+        self.is_expired = False
+        """Whether `auto_renew` found it expired: what it held is released, and a commit within a
+        day is charged in full."""
 
 
 class Protocol:
@@ -174,9 +181,7 @@ class Protocol:
     ) -> Exchange[Decision]:
         body = _encode({**_request(request, limits), "timeout_ms": _millis(timeout)})
         key = key or _new_key()
-        return self._decide(
-            "/v1/wait", body, _decision, self._policy, key=key, timeout=self.timeout + timeout
-        )
+        return self._decide("/v1/wait", body, _decision, self._policy, key=key, wait=timeout)
 
     # === reservations ===
 
@@ -207,7 +212,7 @@ class Protocol:
             parse,
             policy,
             key=key or _new_key(),
-            timeout=self.timeout + (wait or 0.0),
+            wait=wait,
         )
 
     def commit(
@@ -233,6 +238,29 @@ class Protocol:
             return Renewal("policy", error=error)
 
         return self._decide("/v1/renew", body, parse, policy)
+
+    def auto_renew(self, held: ReservationState, ttl: Optional[float]) -> Exchange[None]:
+        """Renews a reservation three times per lifetime, until it has expired or is settled."""
+        if ttl is None:
+            ttl = held.expires_after or _DEFAULT_TTL
+        elif ttl <= 0:
+            raise ValueError(f"ttl {ttl!r}: must be above 0 seconds")
+        return self._auto_renew(held, ttl)
+
+    def _auto_renew(self, held: ReservationState, ttl: float) -> Exchange[None]:
+        while held.token is not None:
+            # The lease of a slot may be shorter.
+            yield Pause(min(ttl, held.expires_after or ttl) / 3)
+            if held.is_settled:
+                return
+            try:
+                renewal = yield from self.renew(held.token, ttl)
+                held.expires_after = renewal.expires_after or held.expires_after
+            except Unavailable:
+                pass  # The next one may be in time.
+            except ServiceError as error:
+                held.is_expired = not held.is_settled and error.status == 410
+                return
 
     def _settle(
         self, path: str, token: Optional[str], body: Json, key: Optional[str], is_final: bool
@@ -276,7 +304,7 @@ class Protocol:
         key: Optional[str] = None,
     ) -> Exchange[T]:
         body = _encode(_request(request, limits=False))
-        return self._exchange(Send(path, body, self._headers(key, True), self.timeout), parse)
+        return self._exchange(self._send(path, body, self._headers(key, True)), parse)
 
     # === exchanges ===
 
@@ -290,25 +318,38 @@ class Protocol:
         parse: Callable[[Json], T],
         policy: Callable[[Unavailable], T],
         key: Optional[str] = None,
-        timeout: Optional[float] = None,
+        wait: Optional[float] = None,
         settles: bool = False,
     ) -> Exchange[T]:
         """An exchange that the policy finishes if the service is unavailable."""
-        send = Send(path, body, self._headers(key, False), timeout or self.timeout)
+        send = self._send(path, body, self._headers(key, False))
+        deadline = None if wait is None else _now() + wait + self.timeout
         try:
-            return (yield from self._exchange(send, parse, settles))
+            return (yield from self._exchange(send, parse, settles, deadline))
         except Unavailable as error:
             if self.on_unavailable == "raise":
                 raise
             return policy(error)
 
+    def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> Send:
+        return Send(path, body, headers, self.timeout, self.timeout)
+
     def _exchange(
-        self, send: Send, parse: Callable[[Json], T], settles: bool = False
+        self,
+        send: Send,
+        parse: Callable[[Json], T],
+        settles: bool = False,
+        deadline: Optional[float] = None,
     ) -> Exchange[T]:
-        """Sends a request, and sends it again if there is no response."""
+        """Sends a request, and sends it again if there is no response. With a deadline, all
+        attempts together end by then."""
         for attempt in range(self.retries + 1):
+            if deadline is not None:
+                send = _within(send, deadline - _now())
             event = yield send
-            is_last, is_retry = attempt == self.retries, attempt > 0
+            pause = _RETRY_PAUSE * 2**attempt
+            is_late = deadline is not None and deadline - _now() <= pause
+            is_last, is_retry = is_late or attempt == self.retries, attempt > 0
             if isinstance(event, Answer) and event.status not in _RETRIED:
                 # The reservation was settled by the attempt without a response.
                 if settles and is_retry and event.status == 410:
@@ -319,7 +360,7 @@ class Protocol:
                     return _parse(send.path, event, parse)
             elif is_last:
                 raise _failure(event)
-            yield Pause(_RETRY_PAUSE * 2**attempt * random.uniform(0.5, 1.0))
+            yield Pause(pause * random.uniform(0.5, 1.0))
         raise AssertionError("the last attempt returns or raises")
 
     def _headers(self, key: Optional[str], is_operator: bool) -> Mapping[str, str]:
@@ -335,6 +376,11 @@ def _finished(result: T) -> Exchange[T]:
     """An exchange without a request."""
     return result
     yield  # a generator
+
+
+def _within(send: Send, seconds: float) -> Send:
+    """The request with so much time left."""
+    return replace(send, timeout=seconds, connect_timeout=min(seconds, send.connect_timeout))
 
 
 def _new_key() -> str:
@@ -441,6 +487,7 @@ def _decision(answer: Json) -> Decision:
         allowed=answer["allowed"],
         source="service",
         statuses=tuple(map(_status, answer["statuses"])),
+        message=(answer.get("error") or {}).get("message"),
         waited=_seconds(answer, "waited_ms"),
         reservation=answer.get("reservation"),
     )
@@ -456,6 +503,7 @@ def _status(json: Json) -> Status:
         reset_after=_seconds(json, "reset_after_ms"),
         retry_after=_seconds(json, "retry_after_ms"),
         max_cost=json.get("max_cost"),
+        reason=json.get("reason"),
         wait=_seconds(json, "wait_ms"),
         limits=_limits(json),
         raw=json,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from types import TracebackType
-from typing import Iterable, Optional, Tuple, Type, TypeVar
+from typing import Callable, Iterable, Iterator, Optional, Tuple, Type, TypeVar
 
 import httpx
 
@@ -35,7 +37,8 @@ T = TypeVar("T")
 class Client:
     """Client of a Sluicegate service. Threads can share it; it reuses connections.
 
-    - `timeout`: seconds for each attempt of a call, without the time that the service waits.
+    - `timeout`: seconds for each attempt of a call. A call with which the service waits (`wait`,
+      `reserve` with `wait`) takes at most that time and `timeout`, all attempts together.
     - `retries`: further attempts if there is no response, under the same idempotency key, so that
       a call is charged once.
     - `on_unavailable`: what happens after the last attempt. `"allow"` (the default) and `"deny"`
@@ -182,7 +185,7 @@ class Client:
         request = Request(domain, *descriptors, hits=hits)
         return self._run(self._protocol.credit(request, idempotency_key))
 
-    def _run(self, exchange: Exchange[T]) -> T:
+    def _run(self, exchange: Exchange[T], sleep: Callable[[float], object] = time.sleep) -> T:
         event: Event = None
         while True:
             try:
@@ -191,7 +194,7 @@ class Client:
                 result: T = end.value
                 return result
             if isinstance(action, Pause):
-                time.sleep(action.seconds)
+                sleep(action.seconds)
                 event = None
                 continue
             try:
@@ -199,7 +202,7 @@ class Client:
                     action.path,
                     content=action.body,
                     headers=action.headers,
-                    timeout=action.timeout,
+                    timeout=httpx.Timeout(action.timeout, connect=action.connect_timeout),
                 )
                 event = Answer(response.status_code, response.content)
             except httpx.TransportError as error:
@@ -250,3 +253,36 @@ class Reservation(ReservationState):
         renewal = self._client._run(self._client._protocol.renew(self.token, ttl))
         self.expires_after = renewal.expires_after or self.expires_after
         return renewal
+
+    @contextlib.contextmanager
+    def auto_renew(self, ttl: Optional[float] = None) -> Iterator[None]:
+        """Renews the reservation by a timer during a block, in a thread: three times in `ttl`
+        seconds, by default the time that it was reserved for.
+
+            with client.reserve("llm", {"user": "42"}, hits=800) as held, held.auto_renew():
+                held.commit(call_the_model())
+
+        A service that was away for longer has released it; `is_expired` says so, and a commit is
+        charged in full.
+        """
+        exchange = self._client._protocol.auto_renew(self, ttl)
+        stopped = threading.Event()
+
+        def sleep(seconds: float) -> None:
+            if stopped.wait(seconds):
+                raise _Stopped
+
+        def renew() -> None:
+            # `RuntimeError`: the client is closed.
+            with contextlib.suppress(_Stopped, RuntimeError):
+                self._client._run(exchange, sleep)
+
+        threading.Thread(target=renew, name="sluicegate-renew", daemon=True).start()
+        try:
+            yield
+        finally:
+            stopped.set()
+
+
+class _Stopped(Exception):
+    """The block has ended."""

@@ -101,6 +101,8 @@ class Status:
     """Time until a denied request can be admitted; `None` if waiting does not help."""
     max_cost: Optional[int] = None
     """The largest cost that can be admitted, if this one never can."""
+    reason: Optional[str] = None
+    """Why there is no rule: `no_domain`, `no_rule` (a mistyped key, for example) or `exempt`."""
     wait: Optional[float] = None
     """Delay of an admitted request under a shaping limit."""
     limits: Tuple[LimitState, ...] = ()
@@ -121,6 +123,9 @@ class Decision:
     source: Source
     statuses: Tuple[Status, ...] = ()
     """Status of each descriptor, in order; empty if the policy decided."""
+    message: Optional[str] = None
+    """Of a denial: a sentence for the user, such as "Request quota exceeded. Wait 2 hours and try
+    again."; `None` if the policy decided."""
     waited: Optional[float] = None
     """Time that the service waited."""
     reservation: Optional[str] = None
@@ -212,6 +217,6 @@ class Explanation:
     allowed: bool
     why: str
     hint: Optional[str]
-    """Suggested correction, such as of a misspelt name."""
+    """Why no rule applies, with a suggested correction of a misspelt domain or key."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The whole explanation: lookups, rules, counters."""

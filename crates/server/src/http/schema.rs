@@ -250,7 +250,8 @@ pub struct Explanation {
     pub hits: u64,
     /// Whether the domain has rules.
     pub known_domain: bool,
-    /// Suggested correction.
+    /// Why the domain has no rules, or the first descriptor without a rule has none, with a
+    /// suggested correction.
     pub hint: Option<String>,
     /// Of each descriptor: the lookups that found its rule, the rule, its counter and its state.
     pub descriptors: Vec<serde_json::Value>,

@@ -127,11 +127,12 @@ pub(super) fn to_json(explanation: &Explanation<'_>) -> Value {
         };
         json!({ "list": list, "descriptor": listed.descriptor, "entry": listed.entry })
     });
+    let why_not = explanation.descriptors.iter().find_map(|one| one.why_not.as_ref());
     json!({
         "domain": explanation.domain,
         "hits": explanation.hits,
         "known_domain": explanation.unknown_domain.is_none(),
-        "hint": explanation.unknown_domain,
+        "hint": explanation.unknown_domain.as_ref().or(why_not),
         "descriptors": explanation.descriptors.iter().map(descriptor_json).collect::<Value>(),
         "listed": listed,
         "allowed": explanation.allowed,
