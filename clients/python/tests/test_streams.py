@@ -173,3 +173,16 @@ def test_a_commit_after_the_expiry_is_charged_in_full(client: Client, name: str)
     assert held.commit(100, partial=True).held == 0
     assert held.commit(150).returned == 0
     assert used(client, name) == [250, 250]
+
+
+def test_a_lost_reservation_is_charged_anew_into_debt(client: Client, name: str) -> None:
+    client.check("test", {"tokens": name}, hits=900)
+    held = client.reserve("test", {"tokens": name}, hits=100)
+    assert held.token is not None
+    client.reservation(held.token).cancel()
+    with pytest.raises(SettledReservation):
+        held.commit(250)
+    for total in (1150, 1400):
+        with client.reserve("test", {"tokens": name}, hits=0) as late:
+            late.commit(250)
+        assert used(client, name) == [total, total]
