@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use sluicegate_server::logs::Format;
 
 /// With a remote store every request allocates; glibc's allocator takes a quarter of the time.
 #[global_allocator]
@@ -43,7 +44,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        // Programs read the log of the service, usage errors included.
+        Err(error) if error.use_stderr() && serve::logs_json(std::env::args()) => {
+            eprint!("{}", serve::fatal_lines(&error.to_string(), Format::Json));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
@@ -55,10 +64,15 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("sluicegate: {error:#}");
+            eprint!("{}", error_lines(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
+}
+
+/// An error for people: each of its lines names the program.
+fn error_lines(message: &str) -> String {
+    message.lines().map(|line| format!("sluicegate: {line}\n")).collect()
 }
 
 /// The commands; the help of `try` has generated examples.

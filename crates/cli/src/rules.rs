@@ -59,16 +59,16 @@ impl ReadArgs {
 /// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an
 /// error.
 pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
-    let RulesSettings { paths, files, options } = settings;
+    let RulesSettings { paths, files, options, .. } = settings;
     let (mut sources, mut broken) = (Vec::new(), Vec::new());
     for path in paths {
         match read(path, files) {
             Ok(found) => sources.extend(found),
-            Err(error) => broken.push(error.to_string()),
+            Err(error) => broken.push(settings.with_source(error.to_string())),
         }
     }
     if !broken.is_empty() {
-        bail!("{}", broken.join("\nsluicegate: "));
+        bail!("{}", broken.join("\n"));
     }
     let (read, warnings) = match load(&sources, options) {
         Ok(mut loaded) => {

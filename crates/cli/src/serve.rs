@@ -17,7 +17,7 @@ use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
 
 use crate::rules::ReadArgs;
-use crate::written;
+use crate::{error_lines, written};
 
 /// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
@@ -142,18 +142,48 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Also for programs that read the log: before it starts and after its end.
     let format = Settings::read_log(&vars).format;
     let lines = match (format, code) {
-        (Format::Json, _) => logs::fatal_lines(&message, SystemClock::get().now(), format),
+        (Format::Json, _) => fatal_lines(&message, format),
         (Format::Text, 1) => format!("{message}\n"),
-        (Format::Text, _) => format!("sluicegate: {message}\n"),
+        (Format::Text, _) => error_lines(&message),
     };
     eprint!("{lines}");
     Ok(ExitCode::from(code))
+}
+
+/// Log lines of an error, each with the current time; empty lines are left out.
+pub(crate) fn fatal_lines(message: &str, format: Format) -> String {
+    let lines: Vec<&str> = message.lines().filter(|line| !line.trim().is_empty()).collect();
+    logs::fatal_lines(&lines.join("\n"), SystemClock::get().now(), format)
+}
+
+/// Whether a command line that cannot be parsed is one of `serve` with a log in JSON.
+pub(crate) fn logs_json(args: impl Iterator<Item = String>) -> bool {
+    const FLAG: &str = "--log-format";
+    let args: Vec<String> = args.collect();
+    let mut vars = Vars::from_env();
+    let separate = args.windows(2).find(|pair| pair[0] == FLAG).map(|pair| pair[1].as_str());
+    let joined = || args.iter().find_map(|arg| arg.strip_prefix(FLAG)?.strip_prefix('='));
+    if let Some(format) = separate.or_else(joined) {
+        vars.set_flag(FLAG, format);
+    }
+    let is_serve = args.get(1).is_some_and(|command| command == "serve");
+    is_serve && Settings::read_log(&vars).format == Format::Json
+}
+
+/// Panics as log lines. They are written directly: the panic may be one of the logging.
+fn log_panics(format: Format) {
+    if format == Format::Json {
+        std::panic::set_hook(Box::new(move |panic| {
+            eprint!("{}", fatal_lines(&panic.to_string(), format));
+        }));
+    }
 }
 
 fn start(vars: &Vars) -> Result<(), Fatal> {
     let (settings, warnings) = Settings::read(vars).map_err(anyhow::Error::from)?;
     // Dropped at the end, it writes the last lines.
     let _guard = logs::start(settings.log).context("cannot log")?;
+    log_panics(settings.log.format);
     warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -163,7 +193,7 @@ fn start(vars: &Vars) -> Result<(), Fatal> {
 }
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
-    let (has_rules, json) = (!settings.rules.paths.is_empty(), settings.json);
+    let (rules, json) = (settings.rules.clone(), settings.json);
     // Text for people would be no line of a JSON log, which has the addresses.
     let is_silent = settings.log.format == Format::Json && !json;
     let server = match Server::start(settings).await {
@@ -172,14 +202,16 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
             let message = format!("{error}\ninvalid rules: see `sluicegate check`");
             return Err(Fatal { code: 1, message });
         }
-        Err(StartError::Rules(error)) => return Err(anyhow::Error::from(error).into()),
+        Err(StartError::Rules(error)) => {
+            return Err(Fatal { code: 2, message: rules.describe(&error) });
+        }
         Err(error) => return Err(anyhow::Error::from(error).into()),
     };
     // Before the addresses are printed: their reader may send a signal.
     let (reload, reloads) = mpsc::channel(1);
     let signals = Signals::new(reload).context("cannot handle signals")?;
     if !is_silent {
-        let message = startup_message(server.addresses(), has_rules, json);
+        let message = startup_message(server.addresses(), !rules.paths.is_empty(), json);
         // A closed standard output is not an error.
         let _ = written(io::stdout().lock().write_all(message.as_bytes()));
     }
@@ -332,6 +364,21 @@ mod tests {
         let command = ServeArgs::augment_args(Command::new("serve"));
         let matches = command.try_get_matches_from([&["serve"], line].concat());
         ServeArgs::from_arg_matches(&matches.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn usage_errors_of_a_json_log_are_found_on_the_command_line() {
+        let is_json =
+            |line: &str| logs_json(format!("sluicegate {line}").split(' ').map(str::to_owned));
+        assert!(is_json("serve --log-format json --htp x"));
+        assert!(is_json("serve --htp x --log-format=json"));
+        assert!(!is_json("serve --htp x --log-format text"));
+        assert!(!is_json("serve --log-format"));
+        assert!(!is_json("check --log-format json"));
+        let panic = "thread 'main' panicked at a.rs:1:\n\nno more";
+        let lines = fatal_lines(panic, Format::Json);
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        assert!(lines.lines().all(|line| line.contains(r#""level":"fatal""#)), "{lines}");
     }
 
     #[test]

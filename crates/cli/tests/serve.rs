@@ -9,7 +9,7 @@ use std::path::Path;
 use support::http::get;
 use support::process::Process;
 use support::service::Service;
-use support::{Folder, sluicegate};
+use support::{Folder, shell, sluicegate};
 
 /// Nothing of it comes back while a test runs.
 const ONE_A_YEAR: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }]\n";
@@ -133,6 +133,67 @@ fn without_valid_rules_it_starts_only_if_it_may_and_then_unready() {
 }
 
 #[test]
+fn without_files_it_starts_only_if_it_may_and_the_log_claims_no_rules() {
+    let folder = Folder::new();
+    let root = [("RUNTIME_ROOT", folder.path()), ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")];
+    std::fs::create_dir(format!("{}/config", folder.path())).unwrap();
+    let mut service = Service::with(&[], &root);
+    let line = service.has_said("rules not loaded: ");
+    assert!(line.contains("no rules are in force, and the service is not ready"), "{line}");
+    let ready = service.admin("/ready");
+    assert_eq!((ready.status, ready.body.trim()), (503, "no rules are loaded"));
+    assert_eq!(get(&service.http, "/healthcheck", &[]).status, 200, "as in envoyproxy/ratelimit");
+    assert_eq!(service.check("shop", "alice"), 503);
+    folder.file("config/rules.yaml", ONE_A_YEAR);
+    service.says("rules reloaded");
+    assert_eq!(service.admin("/ready").status, 200);
+    folder.file("config/rules.yaml", "domain: [");
+    let line = service.says("rules not loaded: ");
+    assert!(line.contains("the previous rules stay in force"), "{line}");
+}
+
+#[test]
+fn a_missing_rules_directory_is_named_with_its_variables() {
+    let vars = "RUNTIME_ROOT=/nowhere RUNTIME_SUBDIRECTORY=ratelimit";
+    for command in ["serve", "check", "explain shop user=a"] {
+        let run = shell(&format!("{vars} sluicegate {command}"), Path::new("/"));
+        assert_eq!(run.code, 2, "{command}: {}", run.stderr);
+        let path = "sluicegate: /nowhere/ratelimit/config: there is no such file";
+        assert!(run.stderr.contains(path), "{command}: {}", run.stderr);
+        let source = "RUNTIME_ROOT=`/nowhere`; RUNTIME_SUBDIRECTORY=`ratelimit`; RUNTIME_APPDIRECTORY is not set";
+        assert!(run.stderr.contains(source), "{command}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn unknown_variables_are_errors_of_every_command_each_on_a_line_of_its_own() {
+    for command in ["serve", "check a.yaml", "explain --rules a.yaml shop user=a"] {
+        let vars = "SLUICEGATE_RULE=x SLUICEGATE_PORT=8081";
+        let run = shell(&format!("{vars} sluicegate {command}"), Path::new("/"));
+        assert_eq!(run.code, 2, "{command}: {}", run.stderr);
+        let lines: Vec<&str> = run.stderr.lines().collect();
+        assert_eq!(lines.len(), 2, "{command}: {}", run.stderr);
+        assert!(lines[0].starts_with("sluicegate: SLUICEGATE_PORT: unknown setting; set "));
+        assert!(lines[1].starts_with("sluicegate: SLUICEGATE_RULE: unknown setting; did you"));
+    }
+}
+
+#[test]
+fn shadow_mode_is_in_the_log_the_rules_and_the_metrics() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", ONE_A_YEAR);
+    let mut service = Service::with(&["--rules", &rules, "--shadow"], &[]);
+    let line = service.has_said("shadow mode is on, and nothing is enforced");
+    assert!(line.contains("WARN") && line.contains("remove --shadow to enforce"), "{line}");
+    let line = service.has_said("INFO  started ");
+    assert!(line.contains(" shadow=true "), "{line}");
+    assert_eq!([(); 2].map(|()| service.check("shop", "alice")), [200, 200]);
+    let page = service.admin("/rlconfig").body;
+    assert!(page.starts_with("# shadow mode: nothing is enforced"), "{page}");
+    assert!(service.admin("/metrics").body.contains("\nsluicegate_shadow_mode 1\n"));
+}
+
+#[test]
 fn operators_of_other_machines_need_a_token() {
     let run = sluicegate(&["serve", "--admin", "0.0.0.0:0"], "");
     assert_eq!(run.code, 2);
@@ -227,7 +288,8 @@ fn a_json_log_has_every_line_also_the_first_and_the_last() {
     assert!(started["http"].as_str().unwrap().starts_with("127.0.0.1:"), "{started}");
 
     let bad = folder.file("bad.yaml", "domain: shop\ndescriptiors: []\n");
-    let failures: [(&[&str], i32, &str); 4] = [
+    let failures: [(&[&str], i32, &str); 5] = [
+        (&["--htp", "127.0.0.1:0"], 2, "unexpected argument '--htp'"),
         (&["--rules", &bad], 1, "did you mean `descriptors`?"),
         (&["--rules", "no/such/file"], 2, "there is no such file"),
         (&["--snapshot", "/nowhere/counts"], 2, "its folder does not exist"),
@@ -282,12 +344,20 @@ fn counters_are_sent_to_statsd() {
     let port = listener.local_addr().unwrap().port().to_string();
     let folder = Folder::new();
     let rules = folder.file("rules.yaml", ONE_A_YEAR);
-    let vars = [("USE_STATSD", "true"), ("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", &port)];
+    let vars = [
+        ("USE_STATSD", "true"),
+        ("STATSD_HOST", "127.0.0.1"),
+        ("STATSD_PORT", &port),
+        ("EXTRA_TAGS", "zone:a"),
+    ];
     let service = Service::with(&["--rules", &rules], &vars);
     assert_eq!(service.check("shop", "alice"), 200);
     // The last flush is at the end.
     service.signal("TERM");
     let mut text = String::new();
     std::io::Read::read_to_string(&mut listener.accept().unwrap().0, &mut text).unwrap();
-    assert!(text.contains("ratelimit.service.rate_limit.shop.user.total_hits:1|c\n"), "{text}");
+    assert!(
+        text.contains("ratelimit.service.rate_limit.shop.user.total_hits.__zone=a:1|c\n"),
+        "{text}"
+    );
 }

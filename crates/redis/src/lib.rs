@@ -72,7 +72,7 @@ mod virtual_time;
 pub use call::CallError;
 pub use connection::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
-    Secret, ServerStats, TlsOptions,
+    SLOTS, Secret, ServerStats, TlsOptions,
 };
 pub use connection::{Transport, TransportCall};
 pub use envoy::EnvoyKeys;

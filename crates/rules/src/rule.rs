@@ -97,6 +97,19 @@ pub enum OnStoreFailure {
     Error,
 }
 
+impl OnStoreFailure {
+    /// As it is written in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// The action on a request above the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLimit {

@@ -21,6 +21,7 @@ use crate::rls::response::Code;
 use crate::status::{denying_rule, is_unlimited};
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 use crate::traces::{Span, Tracer};
+use crate::unmatched::UnknownDomains;
 
 /// Engine, options, health, telemetry, tracer and reservations of a service. Clones share them.
 ///
@@ -60,6 +61,7 @@ struct AppInner {
     idempotency: IdempotencyTable<StoredResponse>,
     auth: AuthGuard,
     memory: MemoryBudget,
+    unknown_domains: UnknownDomains,
 }
 
 /// Builds an [`App`].
@@ -137,6 +139,7 @@ impl App {
             idempotency: IdempotencyTable::default(),
             auth: AuthGuard::default(),
             memory: MemoryBudget::default(),
+            unknown_domains: UnknownDomains::default(),
         };
         AppBuilder { inner }
     }
@@ -188,6 +191,11 @@ impl App {
     #[must_use]
     pub fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
+    }
+
+    /// Unknown domains that were logged.
+    pub(crate) fn unknown_domains(&self) -> &UnknownDomains {
+        &self.inner.unknown_domains
     }
 
     /// Memory budget of all endpoints.

@@ -1,14 +1,14 @@
 //! Counters for StatsD over TCP, under the names of envoyproxy/ratelimit.
 //!
-//! Each flush opens a connection, sends what was counted since the last flush, and closes it. A
-//! flush that cannot connect loses nothing: its counts are part of the next one. Once sending has
-//! begun, counts are taken as sent, since a part of them may have arrived.
+//! Each flush opens a connection, sends what was counted since the last flush, and closes it. The
+//! counts of a flush that fails are part of the next one, except those of lines that were written
+//! before: they may have arrived.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
@@ -26,6 +26,8 @@ pub struct Options {
     pub port: u16,
     /// Interval of flushes.
     pub flush_interval: Duration,
+    /// Tags of every counter, by key.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// Sends counters to StatsD.
@@ -38,17 +40,33 @@ pub struct Options {
 /// use sluicegate_server::telemetry::Event;
 ///
 /// let app = App::new(Engine::new(Default::default())?);
-/// let flush_interval = Duration::from_secs(10);
-/// let mut sink = StatsdSink::new(Options { host: "localhost".to_owned(), port: 8125, flush_interval });
+/// let options = Options {
+///     host: "localhost".to_owned(),
+///     port: 8125,
+///     flush_interval: Duration::from_secs(10),
+///     tags: [("zone".to_owned(), "a".to_owned())].into(),
+/// };
+/// let mut sink = StatsdSink::new(options);
 /// app.telemetry().record(Event::RulesLoaded);
-/// assert_eq!(sink.take_lines(&app), "ratelimit.service.config_load_success:1|c\n");
+/// assert_eq!(sink.take_lines(&app), "ratelimit.service.config_load_success.__zone=a:1|c\n");
 /// assert_eq!(sink.take_lines(&app), "", "nothing was counted since");
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
 #[derive(Debug)]
 pub struct StatsdSink {
     options: Options,
+    /// The tags as a part of each name.
+    tags: String,
     sent: HashMap<Metric, u64>,
+}
+
+/// A counter that grew since the last flush.
+#[derive(Debug)]
+struct Unsent {
+    metric: Metric,
+    /// Its count at the last flush.
+    before: u64,
+    line: String,
 }
 
 /// A counter that only grows.
@@ -66,7 +84,8 @@ impl StatsdSink {
     /// A sink that has sent nothing yet.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, sent: HashMap::new() }
+        let tags = options.tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect();
+        Self { options, tags, sent: HashMap::new() }
     }
 
     /// Flushes periodically until `stop` is ready, and once more then.
@@ -94,39 +113,67 @@ impl StatsdSink {
         let Options { host, port, .. } = &self.options;
         let connected = timeout(TIMEOUT, TcpStream::connect((host.as_str(), *port))).await;
         let mut stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
-        let lines = self.take_lines(app);
+        self.send(&mut stream, app).await
+    }
+
+    /// Sends the lines of a flush; those that were not written whole stay for the next.
+    async fn send(&mut self, stream: &mut (impl AsyncWrite + Unpin), app: &App) -> io::Result<()> {
+        let unsent = self.take(app);
+        let text: String = unsent.iter().map(|one| one.line.as_str()).collect();
+        let mut rest = text.as_bytes();
         let sent = timeout(TIMEOUT, async {
-            stream.write_all(lines.as_bytes()).await?;
+            while !rest.is_empty() {
+                // Safe to cancel: nothing is written if the timeout ends it.
+                match stream.write(rest).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    written => rest = rest.get(written..).unwrap_or_default(),
+                }
+            }
             stream.shutdown().await
         });
-        sent.await.map_err(|_| io::ErrorKind::TimedOut)?
+        let sent = sent.await.map_err(|_| io::ErrorKind::TimedOut.into()).flatten();
+        let written = text.len() - rest.len();
+        let mut end = 0;
+        for Unsent { metric, before, line } in unsent {
+            end += line.len();
+            if end > written {
+                self.sent.insert(metric, before);
+            }
+        }
+        sent
     }
 
     /// The lines of the next flush, which count as sent.
     pub fn take_lines(&mut self, app: &App) -> String {
+        self.take(app).into_iter().map(|one| one.line).collect()
+    }
+
+    fn take(&mut self, app: &App) -> Vec<Unsent> {
         let counters = read(app);
-        let mut lines = String::new();
+        let mut unsent = Vec::new();
         for (metric, count) in &counters {
-            let new = count.saturating_sub(self.sent.get(metric).copied().unwrap_or(0));
+            let before = self.sent.get(metric).copied().unwrap_or(0);
+            let new = count.saturating_sub(before);
             if new > 0 {
-                lines.push_str(&metric.line(new));
+                let line = metric.line(new, &self.tags);
+                unsent.push(Unsent { metric: metric.clone(), before, line });
             }
         }
         // Without those of rules that were removed.
         self.sent = counters.into_iter().collect();
-        lines
+        unsent
     }
 }
 
 impl Metric {
-    fn line(&self, new: u64) -> String {
+    fn line(&self, new: u64, tags: &str) -> String {
         let name = &self.name;
         match self.bucket_micros {
-            None => format!("{name}:{new}|c\n"),
+            None => format!("{name}{tags}:{new}|c\n"),
             Some(micros) => {
                 // A sample rate of 1/n stands for n equal times.
                 let (millis, rate) = (micros as f64 / 1e3, 1.0 / new as f64);
-                format!("{name}:{millis}|ms|@{rate}\n")
+                format!("{name}{tags}:{millis}|ms|@{rate}\n")
             }
         }
     }
@@ -174,14 +221,44 @@ mod tests {
 
     use super::*;
 
+    fn sink(port: u16) -> StatsdSink {
+        StatsdSink::new(Options {
+            host: "127.0.0.1".to_owned(),
+            port,
+            flush_interval: Duration::from_secs(10),
+            tags: BTreeMap::new(),
+        })
+    }
+
+    #[tokio::test]
+    async fn counts_of_a_flush_that_breaks_are_part_of_the_next_unless_they_were_written() {
+        use tokio::io::AsyncReadExt;
+
+        let app = App::new(Engine::new(Default::default()).unwrap());
+        app.telemetry().record(Event::RulesLoaded);
+        app.telemetry().record(Event::RulesRefused);
+        let mut sink = sink(0);
+        let first = "ratelimit.service.config_load_success:1|c\n";
+        // Room for the first line and a part of the second.
+        let (mut near, mut far) = tokio::io::duplex(first.len() + 5);
+        let (sent, ()) = tokio::join!(sink.send(&mut near, &app), async {
+            let mut line = vec![0; first.len()];
+            far.read_exact(&mut line).await.unwrap();
+            assert_eq!(line, first.as_bytes());
+            // The reader takes no byte of the second line.
+            drop(far);
+        });
+        let error = sent.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(sink.take_lines(&app), "ratelimit.service.config_load_error:1|c\n");
+    }
+
     #[tokio::test]
     async fn counts_of_a_flush_that_cannot_connect_are_part_of_the_next() {
         let app = App::new(Engine::new(Default::default()).unwrap());
         app.telemetry().record(Event::RulesLoaded);
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let flush_interval = Duration::from_secs(10);
-        let options = Options { host: "127.0.0.1".to_owned(), port: closed, flush_interval };
-        let mut sink = StatsdSink::new(options);
+        let mut sink = sink(closed);
         sink.flush(&app).await.unwrap_err();
         app.telemetry().record(Event::RulesLoaded);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,11 +1,15 @@
 //! Requests with a descriptor that no rule matches: counted, logged, and allowed, denied or failed
 //! as the settings say.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::Mutex;
 
+use sluicegate::config::suggest::nearest;
 use sluicegate::rules::plan::{DomainStatus, NoRule};
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Snapshot};
+use sluicegate::rules::set::RuleSet;
+use sluicegate::{Checked, Snapshot, Span, Timestamp};
 
 use crate::app::App;
 use crate::logs::events;
@@ -13,6 +17,15 @@ use crate::telemetry::Event;
 
 /// Characters of a domain in a message.
 const DOMAIN_CHARS_MAX: usize = 100;
+
+/// Unknown domains that are logged in one period.
+const UNKNOWN_LOGGED_MAX: usize = 32;
+
+/// Period after which an unknown domain is logged again.
+const UNKNOWN_LOGGED_EVERY: Span = Span::from_secs(10 * 60);
+
+/// Known domains in the log line of an unknown one.
+const KNOWN_LISTED_MAX: usize = 8;
 
 /// Treatment of requests that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +47,65 @@ pub struct UnmatchedError {
     pub descriptor: usize,
     /// Why no rule applies.
     pub reason: NoRule,
+}
+
+/// Unknown domains that were logged in this period. A client chooses them: their number is
+/// bounded, and so is the log.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownDomains(Mutex<LoggedDomains>);
+
+#[derive(Debug, Default)]
+struct LoggedDomains {
+    since: Timestamp,
+    domains: HashSet<Box<str>>,
+}
+
+/// Whether an unknown domain is logged.
+#[derive(Debug, PartialEq, Eq)]
+enum UnknownDomain {
+    /// The first time in this period.
+    New,
+    /// There were too many before; reported once.
+    TooMany,
+    Logged,
+}
+
+impl UnknownDomains {
+    fn record(&self, domain: &str, now: Timestamp) -> UnknownDomain {
+        // A misconfigured client sends the same domain again and again: requests never wait here.
+        let Ok(mut logged) = self.0.try_lock() else { return UnknownDomain::Logged };
+        if now.since(logged.since) >= UNKNOWN_LOGGED_EVERY {
+            *logged = LoggedDomains { since: now, domains: HashSet::new() };
+        }
+        let count = logged.domains.len();
+        if count > UNKNOWN_LOGGED_MAX || logged.domains.contains(domain) {
+            return UnknownDomain::Logged;
+        }
+        logged.domains.insert(domain.into());
+        if count < UNKNOWN_LOGGED_MAX { UnknownDomain::New } else { UnknownDomain::TooMany }
+    }
+}
+
+/// The beginning of a domain that a client sent.
+fn truncated(domain: &str) -> &str {
+    let end = domain.char_indices().nth(DOMAIN_CHARS_MAX).map_or(domain.len(), |(end, _)| end);
+    &domain[..end]
+}
+
+/// The domains that there are, for the log line of an unknown one.
+fn known_domains(domain: &str, rules: &RuleSet) -> String {
+    let lower: Vec<String> = rules.domains().map(str::to_lowercase).collect();
+    let near = nearest(domain, lower.iter().map(String::as_str));
+    let near = near.and_then(|near| rules.domains().nth(lower.iter().position(|one| one == near)?));
+    if let Some(near) = near {
+        return format!("did you mean `{near}`?");
+    }
+    let names: Vec<&str> = rules.domains().take(KNOWN_LISTED_MAX).collect();
+    match rules.domains().len() - names.len() {
+        _ if names.is_empty() => "no domain has rules".to_owned(),
+        0 => format!("there are rules for `{}`", names.join("`, `")),
+        more => format!("there are rules for `{}` and {more} more", names.join("`, `")),
+    }
 }
 
 impl UnmatchedPolicy {
@@ -65,12 +137,26 @@ impl App {
     ) -> Result<(), UnmatchedError> {
         if checked.domain() == DomainStatus::Unknown {
             self.telemetry().record(Event::UnknownDomain);
+            self.log_unknown_domain(rules, request.domain);
         }
         match checked.unmatched() {
             None => Ok(()),
             Some((descriptor, reason)) => {
                 self.record_one(rules, request, checked, (descriptor, reason))
             }
+        }
+    }
+
+    #[cold]
+    fn log_unknown_domain(&self, rules: &Snapshot<'_>, domain: &str) {
+        let domain = truncated(domain);
+        match self.unknown_domains().record(domain, self.engine().now()) {
+            UnknownDomain::New => {
+                let hint = known_domains(domain, rules.rules());
+                events::unknown_domain(domain, self.options().unmatched.name(), &hint);
+            }
+            UnknownDomain::TooMany => events::more_unknown_domains(UNKNOWN_LOGGED_MAX),
+            UnknownDomain::Logged => {}
         }
     }
 
@@ -95,8 +181,7 @@ impl App {
 
 impl UnmatchedError {
     pub(crate) fn new(request: &Request<'_>, descriptor: usize, reason: NoRule) -> Self {
-        let domain = request.domain.chars().take(DOMAIN_CHARS_MAX).collect();
-        Self { domain, descriptor, reason }
+        Self { domain: truncated(request.domain).to_owned(), descriptor, reason }
     }
 }
 

@@ -307,6 +307,7 @@ fn the_service_tells_about_itself() {
         ("sluicegate_rules", 12.0),
         ("sluicegate_domains", 1.0),
         ("sluicegate_ready", 1.0),
+        ("sluicegate_shadow_mode", 0.0),
         ("sluicegate_build_info", 1.0),
     ] {
         assert_eq!(scrape.value(name, &[]), Some(value), "{name}");

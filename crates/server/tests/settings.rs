@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluicegate_server::logs::{Format, Level};
-use sluicegate_server::settings::{GrpcAddress, Settings, Vars};
+use sluicegate_server::settings::{GrpcAddress, RulesSettings, Settings, Vars};
 
 fn read(vars: &[(&str, &str)]) -> Settings {
     let read = Settings::read(&Vars::new(vars.iter().copied()));
@@ -52,7 +52,6 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
         ("LIMIT_RESET_HEADER", "X-Reset"),
         ("NEAR_LIMIT_RATIO", "0.5"),
-        ("SHADOW_MODE", "true"),
         ("QUOTA_MODE", "T"),
         ("RESPONSE_DYNAMIC_METADATA", "True"),
         ("LOG_LEVEL", "DEBUG"),
@@ -68,7 +67,7 @@ fn variables_of_envoyproxy_ratelimit_mean_what_they_mean_there() {
     let headers = settings.rls.response_headers.unwrap();
     assert_eq!(headers.limit, "RateLimit-Limit");
     assert_eq!(headers.reset, "X-Reset");
-    assert!(settings.rls.shadow_mode && settings.rls.quota_mode && settings.rls.dynamic_metadata);
+    assert!(settings.rls.quota_mode && settings.rls.dynamic_metadata);
     assert_eq!((settings.log.level, settings.log.format), (Level::Debug, Format::Json));
     assert!(settings.start_without_rules && settings.needs_domain);
     assert_eq!(settings.near_limit_ratio, 0.5);
@@ -104,18 +103,23 @@ fn what_is_set_and_has_no_effect_is_told() {
 #[test]
 fn what_would_limit_nothing_silently_is_refused() {
     let error = wrong(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]);
-    assert!(
-        error.starts_with("CONFIG_TYPE: must be `FILE`: rules come from files here"),
-        "{error}"
-    );
-    assert!(
-        error.contains("SLUICEGATE_RULES") && error.ends_with("got `GRPC_XDS_SOTW`"),
-        "{error}"
-    );
+    let beginning = "CONFIG_TYPE: must be `FILE`, got `GRPC_XDS_SOTW`: rules come from files here";
+    assert!(error.starts_with(beginning), "{error}");
+    assert!(error.contains("SLUICEGATE_RULES (or RUNTIME_ROOT)"), "{error}");
+    let error = wrong(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("RUNTIME_ROOT", "/data")]);
+    assert!(error.starts_with(beginning) && !error.contains("RUNTIME_ROOT"), "{error}");
+    assert!(error.contains("write them to files in `/data/config`"), "{error}");
     let files = read(&[("CONFIG_TYPE", "file")]).rules.paths;
     assert_eq!(files, [PathBuf::from("/srv/runtime_data/current/config")], "not the example");
     let error = wrong(&[("BACKEND_TYPE", "redis"), ("REDIS_POOL_SIZE", "5")]);
     assert!(error.starts_with("BACKEND_TYPE: `redis` needs the address of a Redis"), "{error}");
+    let error =
+        wrong(&[("REDIS_AUTH", "secret"), ("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TLS", "true")]);
+    let names =
+        "REDIS_AUTH, REDIS_SOCKET_TYPE, REDIS_TLS: set for a Redis, whose address is missing";
+    assert!(error.starts_with(names) && error.contains("set REDIS_URL too"), "{error}");
+    assert!(!error.contains("secret"), "{error}");
+    read(&[("REDIS_TLS", "false"), ("REDIS_PERSECOND", "false")]);
     let error = wrong(&[("SLUICEGATE_SNAPSHOT_EVERY", "5m")]);
     assert!(error.contains("set SLUICEGATE_SNAPSHOT too"), "{error}");
 }
@@ -144,8 +148,59 @@ fn service_links_are_ignored_whatever_else_is_set() {
         links.into_iter().chain([("SLUICEGATE_STORE", "redis://redis:6379")]).collect();
     read(&with_store);
     let error = wrong(&[("SLUICEGATE_PORT", "8081"), ("SLUICEGATE_RULE", "a.yaml")]);
-    assert!(error.contains("SLUICEGATE_PORT: unknown setting"), "{error}");
+    let addresses = "SLUICEGATE_PORT: unknown setting; set SLUICEGATE_HTTP, SLUICEGATE_GRPC or SLUICEGATE_ADMIN with an address and a port";
+    assert!(error.contains(addresses), "{error}");
     assert!(error.contains("did you mean `SLUICEGATE_RULES`?"), "{error}");
+}
+
+#[test]
+fn an_unknown_variable_has_a_suggestion_that_fits() {
+    let table = [
+        ("SLUICEGATE_GRPC_PORT", "set SLUICEGATE_GRPC with an address and a port"),
+        ("SLUICEGATE_LISTEN", "set SLUICEGATE_HTTP, SLUICEGATE_GRPC or SLUICEGATE_ADMIN"),
+        ("SLUICEGATE_STROE", "did you mean `SLUICEGATE_STORE`?"),
+        // Similar to short names only by the prefix.
+        ("SLUICEGATE_FOO", "remove it, or see `sluicegate serve --help`"),
+    ];
+    for (name, hint) in table {
+        let error = wrong(&[(name, "8081")]);
+        assert!(error.starts_with(&format!("{name}: unknown setting; {hint}")), "{error}");
+        let error = RulesSettings::read(&Vars::new([(name, "8081")]), &[]).unwrap_err();
+        assert!(error.to_string().contains(hint), "`check` and `explain`: {error}");
+    }
+}
+
+#[test]
+fn shadow_mode_is_never_silent() {
+    let mut flag = Vars::default();
+    flag.set_flag("--shadow", "true");
+    let own = Vars::new([("SLUICEGATE_SHADOW", "true"), ("SHADOW_MODE", "false")]);
+    let theirs = Vars::new([("SHADOW_MODE", "true")]);
+    for (vars, name) in [(flag, "--shadow"), (own, "SLUICEGATE_SHADOW"), (theirs, "SHADOW_MODE")] {
+        let (settings, warnings) = Settings::read(&vars).unwrap();
+        assert!(settings.rls.shadow_mode, "{name}");
+        let [warning] = <[String; 1]>::try_from(warnings).unwrap();
+        let beginning = format!("{name}: shadow mode is on, and nothing is enforced");
+        assert!(warning.starts_with(&beginning), "{warning}");
+        assert!(warning.contains(&format!("remove {name} to enforce the limits")), "{warning}");
+    }
+    let off = [("SLUICEGATE_SHADOW", "false"), ("SHADOW_MODE", "true")];
+    assert!(!read(&off).rls.shadow_mode, "ours has precedence");
+}
+
+#[test]
+fn an_error_about_the_rules_directory_names_its_variables() {
+    let rules = |vars: &[(&str, &str)]| {
+        let rules = RulesSettings::read(&Vars::new(vars.iter().copied()), &[]).unwrap();
+        rules.with_source("cannot be read".to_owned())
+    };
+    let vars = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "ratelimit")];
+    assert_eq!(
+        rules(&vars),
+        "cannot be read (the path is formed by RUNTIME_ROOT=`/data`; RUNTIME_SUBDIRECTORY=`ratelimit`; \
+         RUNTIME_APPDIRECTORY is not set, by default `config`)"
+    );
+    assert_eq!(rules(&[("SLUICEGATE_RULES", "/data")]), "cannot be read");
 }
 
 #[test]
@@ -295,6 +350,12 @@ fn counters_go_to_statsd_where_it_is_named() {
     );
     let all = [host, ("STATSD_PORT", "9125"), ("STATS_FLUSH_INTERVAL", "1s")];
     assert_eq!(at(&all), Some(("statsd:9125".to_owned(), Duration::from_secs(1))));
+    let tags = read(&[host, ("EXTRA_TAGS", "zone:eu.1, env:prod")]).statsd.unwrap().tags;
+    let expected =
+        [("env", "prod"), ("zone", "eu_1")].map(|(key, value)| (key.into(), value.into()));
+    assert_eq!(tags, expected.into());
+    let error = wrong(&[host, ("EXTRA_TAGS", "zone=a")]);
+    assert!(error.starts_with("EXTRA_TAGS: must be `key:value` pairs"), "{error}");
     let off = Vars::new([host, ("USE_STATSD", "true"), ("DISABLE_STATS", "true")]);
     assert_eq!(Settings::read(&off).unwrap().0.statsd, None);
     assert!(wrong(&[("USE_DOG_STATSD", "true")]).contains("set USE_STATSD=true"));

@@ -209,7 +209,7 @@ fn what_has_no_effect_is_told_as_things_stand() {
     ];
     let names: Vec<&str> = about_keys.iter().map(|(name, _)| *name).collect();
     let with = |more: &[(&'static str, &'static str)]| [&about_keys[..], more].concat();
-    assert_eq!(unused(&about_keys), names);
+    assert_eq!(unused(&with(&[("SLUICEGATE_STORE", "memory")])), names);
     assert_eq!(unused(&with(&[("REDIS_URL", "h:1")])), names);
     let all = with(&[("REDIS_URL", "h:1"), ("SLUICEGATE_COMPAT", "envoy")]);
     assert_eq!(unused(&all), Vec::<String>::new());
@@ -246,7 +246,10 @@ fn what_has_no_effect_is_told_as_things_stand() {
     let plain = [("SLUICEGATE_STORE", "redis://h"), ("REDIS_TLS", "true")];
     assert_eq!(unused(&plain), ["REDIS_TLS"]);
     let lonely = [("SLUICEGATE_STORE_PASSWORD", "x"), ("SLUICEGATE_COMPAT", "envoy")];
-    assert_eq!(unused(&lonely), ["SLUICEGATE_COMPAT", "SLUICEGATE_STORE_PASSWORD"]);
+    let names = ["SLUICEGATE_COMPAT", "SLUICEGATE_STORE_PASSWORD"];
+    assert_eq!(unused(&[&lonely[..], &[("SLUICEGATE_STORE", "memory")]].concat()), names);
+    let error = wrong(&lonely);
+    assert!(error.starts_with(&format!("{}: set for a Redis", names.join(", "))), "{error}");
 }
 
 #[test]
@@ -262,20 +265,23 @@ fn what_is_wrong_is_told_with_place_value_and_remedy() {
         ),
         (&[("SLUICEGATE_STORE", "h:1")], "such as `redis://127.0.0.1:6379`, got `h:1`"),
         (
-            &[("SLUICEGATE_STORE_TIMEOUT", "0")],
+            &[("REDIS_URL", "h:1"), ("SLUICEGATE_STORE_TIMEOUT", "0")],
             "SLUICEGATE_STORE_TIMEOUT: must be a time from `1ms` to `60s`, got `0`",
         ),
-        (&[("REDIS_TIMEOUT", "5m")], "REDIS_TIMEOUT: must be a time from `1ms` to `60s`, got `5m`"),
         (
-            &[("REDIS_POOL_SIZE", "0")],
+            &[("REDIS_URL", "h:1"), ("REDIS_TIMEOUT", "5m")],
+            "REDIS_TIMEOUT: must be a time from `1ms` to `60s`, got `5m`",
+        ),
+        (
+            &[("REDIS_URL", "h:1"), ("REDIS_POOL_SIZE", "0")],
             "REDIS_POOL_SIZE: must be a whole number from 1 to 1024, got `0`",
         ),
         (
-            &[("SLUICEGATE_STORE_NAMESPACE", "{a}")],
+            &[("REDIS_URL", "h:1"), ("SLUICEGATE_STORE_NAMESPACE", "{a}")],
             "at most 64 letters, digits and `-`, `_`, `.`, `:`, got `{a}`",
         ),
         (
-            &[("SLUICEGATE_COMPAT", "kong")],
+            &[("REDIS_URL", "h:1"), ("SLUICEGATE_COMPAT", "kong")],
             "SLUICEGATE_COMPAT: must be one of `none`, `envoy`, got `kong`",
         ),
         (
@@ -295,11 +301,15 @@ fn what_is_wrong_is_told_with_place_value_and_remedy() {
             "REDIS_PERSECOND: the Redis for limits per second has no URL; set REDIS_PERSECOND_URL too",
         ),
         (
-            &[("SLUICEGATE_STORE_CERT", "a")],
+            &[("REDIS_URL", "h:1"), ("SLUICEGATE_STORE_CERT", "a")],
             "set both SLUICEGATE_STORE_CERT and SLUICEGATE_STORE_KEY",
         ),
         (
-            &[("SLUICEGATE_STORE_PASSWORD", "a"), ("SLUICEGATE_STORE_PASSWORD_FILE", "b")],
+            &[
+                ("REDIS_URL", "h:1"),
+                ("SLUICEGATE_STORE_PASSWORD", "a"),
+                ("SLUICEGATE_STORE_PASSWORD_FILE", "b"),
+            ],
             "set only one",
         ),
     ];

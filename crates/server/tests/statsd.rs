@@ -21,7 +21,8 @@ fn app() -> (Engine, App, StatsdSink) {
     let rules = rules_of(RULES).unwrap();
     let engine = Engine::builder(rules).clock(ManualClock::new()).build().unwrap();
     let flush_interval = Duration::from_secs(10);
-    let options = Options { host: "localhost".to_owned(), port: 8125, flush_interval };
+    let (host, tags) = ("localhost".to_owned(), [].into());
+    let options = Options { host, port: 8125, flush_interval, tags };
     (engine.clone(), App::new(engine), StatsdSink::new(options))
 }
 

@@ -188,6 +188,46 @@ impl Write for Lines {
 }
 
 #[tokio::test]
+async fn an_unknown_domain_is_a_warning_once_and_their_number_is_bounded() {
+    let (engine, clock) = engine_of(RULES);
+    let router = router(App::new(engine), Options::default());
+    let lines = Lines::default();
+    let options = logs::Options { level: Level::Info, ..logs::Options::default() };
+    let subscriber = logs::subscriber(options, clock.clone(), lines.clone()).unwrap();
+    let guard = tracing::subscriber::set_default(subscriber);
+    let check = async |domain: &str| {
+        let body = format!(r#"{{"domain":"{domain}","descriptors":[{{"user":"a"}}]}}"#);
+        assert_eq!(post(&router, "/v1/check", body).await.status, StatusCode::OK);
+    };
+    let written = || String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+    for domain in ["shpo", "shpo", "nowhere", "shop"] {
+        check(domain).await;
+    }
+    let text = written();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    for part in [
+        "WARN  requests for a domain without rules: did you mean `shop`?; correct the domain",
+        "`--unmatched` allows or denies such requests domain=shpo unmatched=allow\n",
+        "requests for a domain without rules: there are rules for `shop`; correct the domain",
+        "domain=nowhere",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for index in 0..100 {
+        check(&format!("random-{index}")).await;
+    }
+    check(&"x".repeat(200)).await;
+    let text = written();
+    assert_eq!(text.lines().count(), 31, "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("more than 32 domains without rules"), "{last}");
+    clock.advance(std::time::Duration::from_secs(600));
+    check("shpo").await;
+    assert!(written().contains("domain=shpo"), "again while it lasts");
+    drop(guard);
+}
+
+#[tokio::test]
 async fn logs_name_them_and_denials_over_http() {
     let (engine, _) = engine_of(RULES);
     let router = router(App::new(engine), Options::default());

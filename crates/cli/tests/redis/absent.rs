@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_testkit::proxy::Slow;
-use sluicegate_testkit::redis::{Options, Single};
+use sluicegate_testkit::redis::{Cluster, Options, Single};
 
 use crate::client::{Answer, Client};
 use crate::fleet::{Fleet, metric};
@@ -17,6 +17,8 @@ const RULES: &str = "
   - key: shut
     limits: { algorithm: fixed_window, rate: 3/year }
     on_store_failure: deny
+  - key: envoy
+    rate_limit: { unit: year, requests_per_unit: 3 }
 ";
 
 /// Long for an answer on a busy machine.
@@ -31,6 +33,9 @@ fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
     let address = format!("127.0.0.1:{}", server.port());
     assert!(line.contains(&format!("address={address} ")), "{line}");
     assert!(line.contains("Connection refused"), "{line}");
+    let policies = "`error` for 1 rule (an error, so that Envoy's `failure_mode_deny` decides), \
+                    `allow` for 1 rule (everything is allowed), `deny` for 1 rule (everything is denied)";
+    assert!(line.contains(policies), "{line}");
     let breaker = format!("sluicegate_redis_breaker{{server=\"{address}\"}}");
     assert_eq!(metric(&fleet.services[0], &breaker), 2);
     let ready = fleet.services[0].admin("/ready");
@@ -79,6 +84,24 @@ fn whoever_wants_to_be_without_a_service_that_is_without_a_store_says_so() {
     assert_eq!(fleet.services[0].admin("/ready").status, 200);
     assert_eq!(four(&fleet.services[0], "open", "ada"), [Answer::Denied; 4]);
     assert_exact(&fleet.services[0], "bob");
+}
+
+#[test]
+fn a_lost_part_of_a_cluster_is_reported_with_its_share() {
+    let cluster = Cluster::start();
+    let mut fleet = Fleet::with(1, cluster.url(), RULES, &[TIMEOUT]);
+    let master = cluster.master_of(0);
+    // Nobody takes over.
+    cluster.kill(cluster.replica_of(master));
+    cluster.kill(master);
+    let line = fleet.services[0].says("a part of the Cluster cannot be reached");
+    let address = format!("addresses=127.0.0.1:{} ", master.port());
+    for part in ["WARN", &address, " slots (33%)\"", "`error` for 1 rule"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(fleet.services[0].admin("/ready").status, 200, "the other parts are decided");
+    master.restart();
+    fleet.says("all primaries of the Cluster answer");
 }
 
 /// Under both policies.

@@ -100,6 +100,10 @@ impl Cluster {
         self.state.map.load().owner(slot).is_some_and(|server| server.state.is_up())
     }
 
+    pub(super) fn unserved_slots(&self) -> usize {
+        self.state.map.load().unserved()
+    }
+
     /// Handles `MOVED`: returns the new owner of the slot.
     pub(super) fn on_moved(&self, to: &Redirect, from: &Server) -> Arc<Server> {
         let server = self.on_ask(to, from);

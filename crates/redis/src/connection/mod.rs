@@ -52,6 +52,7 @@ pub use topology::{Transport, TransportCall};
 use crate::CallError;
 use epoch::Epoch;
 use options::Settings;
+pub use slot_map::SLOTS;
 use slot_map::slot_of;
 use topology::Topology;
 
@@ -97,6 +98,14 @@ impl Link {
     /// first connection attempt has not ended.
     pub fn is_connecting(&self) -> bool {
         self.inner.topology.is_connecting()
+    }
+
+    /// Slots of a Cluster whose primary is not reachable; 0 for any other store.
+    pub fn unserved_slots(&self) -> usize {
+        match &self.inner.topology {
+            Topology::Cluster(cluster) => cluster.unserved_slots(),
+            _ => 0,
+        }
     }
 
     /// Whether the primary of a key is reachable.

@@ -10,7 +10,7 @@ use super::reply::as_str;
 use super::server::Server;
 
 /// Slots of a Cluster.
-const SLOTS: usize = 16_384;
+pub const SLOTS: usize = 16_384;
 
 /// Upper bound on primaries, above the maximum of a Cluster.
 const PRIMARIES_MAX: usize = 1000;
@@ -110,6 +110,13 @@ impl SlotMap {
             *owner = u16::try_from(index).unwrap_or(UNASSIGNED);
         }
         map
+    }
+
+    /// Slots without an owner, or whose owner is down.
+    pub(super) fn unserved(&self) -> usize {
+        let up: Vec<bool> = self.servers.iter().map(|server| server.state.is_up()).collect();
+        let is_served = |owner: &u16| up.get(usize::from(*owner)).copied().unwrap_or(false);
+        self.owners.iter().filter(|owner| !is_served(owner)).count()
     }
 
     /// Whether every slot has an owner, and all owners are up.

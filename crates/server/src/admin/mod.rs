@@ -171,6 +171,9 @@ async fn stats(State(admin): Admin) -> Response {
 async fn rlconfig(State(admin): Admin) -> Response {
     let page = admin.render(|app| {
         let mut page = rlconfig::withheld(&app.health().withheld());
+        if app.options().shadow_mode {
+            page.push_str(rlconfig::SHADOW);
+        }
         page.push_str(&rlconfig::lines(app.engine().snapshot().rules()));
         page
     });

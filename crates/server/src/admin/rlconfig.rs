@@ -6,7 +6,7 @@
 //!   shop.team_blue: limits=[burst: token_bucket 10/s burst 50], shadow_mode: false, quota_mode: …
 //! ```
 //!
-//! Comments above name the domains whose removal is withheld.
+//! Comments above name the domains whose removal is withheld, and the shadow mode of the service.
 
 use std::fmt::Write;
 
@@ -34,6 +34,10 @@ pub(super) fn lines(rules: &RuleSet) -> String {
     }
     page
 }
+
+/// Comment of a service that enforces nothing.
+pub(super) const SHADOW: &str = "# shadow mode: nothing is enforced, every request is allowed; remove `--shadow` \
+                                 (SLUICEGATE_SHADOW, SHADOW_MODE) to enforce these limits\n";
 
 /// A comment for each domain whose removal is withheld.
 pub(super) fn withheld(domains: &[WithheldDomain]) -> String {

@@ -1,19 +1,20 @@
 //! The service's log lines, one call site each, so that each has a rate limit of its own.
 //!
 //! - error, an operator must act: [`listener_failed`], [`rules_error`], [`rules_rejected`],
-//!   [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
+//!   [`no_rules`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
-//!   [`store_disconnected`], [`store_rejects_writes`], [`store_lost_data`], [`statsd_failed`],
-//!   [`traces_lost`]
+//!   [`store_disconnected`], [`store_partly_down`], [`store_rejects_writes`], [`store_lost_data`],
+//!   [`unknown_domain`], [`more_unknown_domains`], [`statsd_failed`], [`traces_lost`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
-//!   [`stopped`], [`store_connected`], [`store_accepts_writes`]
+//!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`]
 //! - debug: [`request_denied`], [`throttle_denied`] and [`request_unmatched`], without descriptor
 //!   values
 //! - trace: [`descriptor_denied`], with them
 //!
-//! Failed authentication aside, a single client causes neither errors nor warnings.
+//! Failed authentication and unknown domains aside, a single client causes neither errors nor
+//! warnings.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -41,17 +42,19 @@ pub struct Startup {
     pub levels: String,
     /// The store, without its secrets.
     pub store: String,
+    /// Whether nothing is enforced.
+    pub shadow: bool,
     /// All addresses.
     pub addresses: Addresses,
 }
 
 /// The service starts.
 pub fn started(startup: &Startup) {
-    let Startup { rules, count, hash, levels, store, addresses } = startup;
+    let Startup { rules, count, hash, levels, store, shadow, addresses } = startup;
     let Addresses { grpc, http, admin, resp, metrics } = addresses;
     let (version, hash) = (env!("CARGO_PKG_VERSION"), format!("{hash:016x}"));
     let (resp, metrics) = (resp.map(field::display), metrics.map(field::display));
-    info!(version, rules, count, hash, levels, store, %grpc, %http, %admin, resp, metrics, "started");
+    info!(version, rules, count, hash, levels, store, shadow, %grpc, %http, %admin, resp, metrics, "started");
 }
 
 /// No rules are configured.
@@ -81,19 +84,48 @@ pub fn store_connected(address: &dyn Display) {
     info!(%address, "the store answers");
 }
 
-/// The store does not reply, for some time already.
-pub fn store_disconnected(address: &str, error: &str, lasted: Duration) {
+/// The store does not reply, for some time already. `policies` has the number of rules of each
+/// `on_store_failure`.
+pub fn store_disconnected(address: &str, error: &str, lasted: Duration, policies: &str) {
     let seconds = lasted.as_secs();
     warn!(
         address,
-        error, seconds, "the store cannot be reached: `on_store_failure` of each rule applies"
+        error,
+        seconds,
+        "the store cannot be reached: `on_store_failure` of each rule applies: {policies}"
     );
 }
 
-/// The store replies and rejects writes: it is full, or a replica.
-pub fn store_rejects_writes(error: &str, lasted: Duration) {
+/// Some primaries of a Cluster do not reply, for some time already.
+pub fn store_partly_down(
+    addresses: &str,
+    error: &str,
+    lost: &str,
+    lasted: Duration,
+    policies: &str,
+) {
     let seconds = lasted.as_secs();
-    warn!(error, seconds, "the store rejects writes: `on_store_failure` of each rule applies");
+    warn!(
+        addresses,
+        error,
+        lost,
+        seconds,
+        "a part of the Cluster cannot be reached: `on_store_failure` of each rule applies to its identities: {policies}"
+    );
+}
+
+/// All primaries of the Cluster reply again.
+pub fn store_complete() {
+    info!("all primaries of the Cluster answer");
+}
+
+/// The store replies and rejects writes: it is full, or a replica.
+pub fn store_rejects_writes(error: &str, lasted: Duration, policies: &str) {
+    let seconds = lasted.as_secs();
+    warn!(
+        error,
+        seconds, "the store rejects writes: `on_store_failure` of each rule applies: {policies}"
+    );
 }
 
 /// The store no longer rejects writes.
@@ -132,6 +164,13 @@ pub fn rules_error(error: &dyn Display) {
 /// Invalid rules were not loaded.
 pub fn rules_rejected() {
     error!("rules not loaded: the previous rules stay in force");
+}
+
+/// Rules were not loaded, and there are none from before.
+pub fn no_rules() {
+    error!(
+        "rules not loaded: no rules are in force, and the service is not ready until the files are valid"
+    );
 }
 
 /// The files have no rules for a domain any more; its last rules stay in force.
@@ -233,6 +272,23 @@ pub fn request_unmatched(domain: &str, reason: &str, entries: &[Entry<'_>]) {
         let keys: Vec<&str> = entries.iter().map(|entry| entry.key).collect();
         debug!(domain, reason, keys = keys.join(","), "no rule matches");
     }
+}
+
+/// A domain without rules, the first time within a period.
+pub fn unknown_domain(domain: &str, policy: &str, hint: &str) {
+    warn!(
+        domain,
+        unmatched = policy,
+        "requests for a domain without rules: {hint}; correct the domain in the client (Envoy's `domain`) or add \
+         rules; `--unmatched` allows or denies such requests"
+    );
+}
+
+/// More domains without rules than are listed.
+pub fn more_unknown_domains(listed: usize) {
+    warn!(
+        "more than {listed} domains without rules: further ones are not logged for now; see `sluicegate_unmatched_total`"
+    );
 }
 
 /// Spans did not reach the collector.

@@ -190,6 +190,10 @@ fn put_state(page: &mut Page, service: &App) {
     let help = "1 if the service is ready, else 0; /ready has the reason.";
     page.gauge("sluicegate_ready", help).value(u8::from(state.is_ready()));
 
+    let help = "1 if the service is in shadow mode, where every request is allowed; else 0.";
+    let is_shadow = service.options().shadow_mode;
+    page.gauge("sluicegate_shadow_mode", help).value(u8::from(is_shadow));
+
     let memory = service.engine().memory();
     let help = "Counters in memory, including expired ones that are not evicted yet.";
     page.gauge("sluicegate_store_entries", help).value(memory.entries());

@@ -202,7 +202,7 @@ impl Server {
                     (app.redis(), &settings.store)
                 {
                     let (store, address) = (engine.backend().store(), &redis.server.address);
-                    store::watch(store.clone(), address, app.health().clone()).await;
+                    store::watch(store.clone(), address, &app).await;
                 }
             };
             let saved = async {

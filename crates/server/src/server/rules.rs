@@ -23,7 +23,7 @@ pub(super) struct FollowedRules {
 impl FollowedRules {
     /// Loads the rules and starts to follow their files.
     pub(super) fn load(app: &App, settings: &Settings) -> Result<Self, StartError> {
-        let RulesSettings { paths, files, options } = &settings.rules;
+        let RulesSettings { paths, files, options, .. } = &settings.rules;
         if paths.is_empty() {
             load_example(app).map_err(StartError::Rules)?;
             events::example_rules();
@@ -37,15 +37,15 @@ impl FollowedRules {
                 follower
             }
             Err(problem) if settings.start_without_rules => {
-                report_refused(app, &problem);
+                report_refused(app, &settings.rules.describe(&problem));
                 engine.follow_changes(watch(), *options)
             }
             Err(problem) => return Err(StartError::Rules(problem)),
         };
         let follower = follower.with_removal_grace(settings.rules_removal_grace);
-        let reporter = app.clone();
+        let (reporter, rules) = (app.clone(), settings.rules.clone());
         let following =
-            follower.start(RULES_POLL_INTERVAL, move |change| report(&reporter, change));
+            follower.start(RULES_POLL_INTERVAL, move |change| report(&reporter, &rules, change));
         let following = following.map_err(|error| failed_to("follow the rules", error))?;
         Ok(Self { following: Some(following) })
     }
@@ -79,6 +79,7 @@ pub(super) fn startup(app: &App, settings: &Settings, addresses: &Addresses) -> 
             Store::Memory => "memory".to_owned(),
             Store::Redis(redis) => redis.server.address.to_string(),
         },
+        shadow: settings.rls.shadow_mode,
         addresses: addresses.clone(),
     }
 }
@@ -90,7 +91,7 @@ fn load_example(app: &App) -> Result<(), RulesError> {
     Ok(())
 }
 
-fn report(app: &App, change: Change) {
+fn report(app: &App, rules: &RulesSettings, change: Change) {
     match change {
         Change::Taken { reloaded, warnings, withheld } => {
             report_loaded(app, &warnings, withheld.is_empty());
@@ -98,7 +99,7 @@ fn report(app: &App, change: Change) {
             report_withheld(app, withheld);
         }
         Change::Refused(problem) => {
-            report_refused(app, &problem);
+            report_refused(app, &rules.describe(&problem));
         }
         Change::Withheld(withheld) => {
             withheld.iter().for_each(|domain| events::rules_withheld(domain));
@@ -137,10 +138,13 @@ fn report_loaded(app: &App, warnings: &[Problem], is_complete: bool) {
     warnings.iter().for_each(|warning| events::rules_warning(warning));
 }
 
-fn report_refused(app: &App, problem: &RulesError) {
+fn report_refused(app: &App, problem: &str) {
     app.telemetry().record(Event::RulesRefused);
     app.health().record_load(app.engine().now(), false);
     // One log line per problem.
-    problem.to_string().lines().for_each(|line| events::rules_error(&line));
-    events::rules_rejected();
+    problem.lines().for_each(|line| events::rules_error(&line));
+    match app.health().has_rules() {
+        true => events::rules_rejected(),
+        false => events::no_rules(),
+    }
 }

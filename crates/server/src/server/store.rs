@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use sluicegate::Engine;
-use sluicegate_redis::{Address, Link, RedisBackend, ServerStats, Store, StoreOptions};
+use sluicegate::rules::rule::{Limits, OnStoreFailure};
+use sluicegate::rules::set::RuleSet;
+use sluicegate_redis::{Address, Link, RedisBackend, SLOTS, ServerStats, Store, StoreOptions};
 use tokio::time::{Instant, sleep};
 
 use super::{StartError, failed_to};
-use crate::health::Health;
+use crate::app::App;
 use crate::logs::events;
 use crate::settings::{RedisServer, RedisSettings};
 
@@ -48,11 +50,51 @@ fn last_error(link: &Link, address: &Address) -> (Box<str>, Box<str>) {
     failed.unwrap_or_else(|| (address.to_string().into(), "no connection".into()))
 }
 
+/// The servers of a Cluster that are down, their first error, and their share of the slots.
+fn lost_part(link: &Link, unserved: usize) -> (String, Box<str>, String) {
+    let down = || link.stats().servers.into_iter().filter(|server| !server.up);
+    let addresses: Vec<String> = down().map(|server| server.address.into()).collect();
+    let error = down().find_map(|server| server.last_error);
+    // At least one: a part that is rounded to 0 is lost all the same.
+    let percent = (unserved * 100 / SLOTS).max(1);
+    let lost = format!("{unserved} of {SLOTS} slots ({percent}%)");
+    (addresses.join(","), error.unwrap_or_else(|| "no connection".into()), lost)
+}
+
+/// The number of rules of each `on_store_failure`.
+fn policies(rules: &RuleSet) -> String {
+    let mut counts = [
+        (OnStoreFailure::Error, 0, "an error, so that Envoy's `failure_mode_deny` decides"),
+        (OnStoreFailure::Local, 0, "a limit of each node"),
+        (OnStoreFailure::Allow, 0, "everything is allowed"),
+        (OnStoreFailure::Deny, 0, "everything is denied"),
+    ];
+    let limited = rules.rules().map(|no| rules.rule(no));
+    for rule in limited.filter(|rule| rule.limits != Limits::Unlimited) {
+        for (_, count, _) in counts.iter_mut().filter(|(on, ..)| *on == rule.on_store_failure) {
+            *count += 1;
+        }
+    }
+    let used = counts.into_iter().filter(|(_, count, _)| *count > 0);
+    let parts: Vec<String> = used
+        .map(|(on, count, meaning)| {
+            format!("`{}` for {} ({meaning})", on.name(), rules_in_words(count))
+        })
+        .collect();
+    if parts.is_empty() { "there are no rules".to_owned() } else { parts.join(", ") }
+}
+
+fn rules_in_words(count: usize) -> String {
+    if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
+}
+
 /// Reports changes of the connection and of the store's data to health and log, forever.
-pub(super) async fn watch(store: Store, address: &Address, health: Health) {
+pub(super) async fn watch(store: Store, address: &Address, app: &App) {
+    let policies = || policies(app.engine().snapshot().rules());
     let link = store.link();
     let mut ticks = tokio::time::interval(CHECK_EVERY);
     let (mut unreachable, mut rejecting) = (Alarm::default(), Alarm::default());
+    let (mut partly_down, mut had_unserved) = (Alarm::default(), false);
     let mut was_up = false;
     let mut epoch = link.epoch();
     // Whether all servers are up is known when the first attempts have ended.
@@ -65,20 +107,32 @@ pub(super) async fn watch(store: Store, address: &Address, health: Health) {
             events::store_connected(address);
         }
         if is_up != was_up {
-            health.set_store_up(is_up);
+            app.health().set_store_up(is_up);
             was_up = is_up;
         }
         let now = Instant::now();
         if let Some(lasted) = unreachable.due(!is_up, now) {
             let (server, error) = last_error(link, address);
-            events::store_disconnected(&server, &error, lasted);
+            events::store_disconnected(&server, &error, lasted, &policies());
+        }
+        let unserved = link.unserved_slots();
+        // A slot that moves to a new server is without a connection for a moment.
+        let is_partly_down = is_up && unserved > 0 && had_unserved;
+        had_unserved = unserved > 0;
+        if partly_down.is_raised() && unserved == 0 {
+            events::store_complete();
+        }
+        if let Some(lasted) = partly_down.due(is_partly_down, now) {
+            let (servers, error, lost) = lost_part(link, unserved);
+            events::store_partly_down(&servers, &error, &lost, lasted, &policies());
         }
         let refusal = store.refuses();
         if rejecting.is_raised() && refusal.is_none() {
             events::store_accepts_writes();
         }
         if let Some(lasted) = rejecting.due(refusal.is_some(), now) {
-            events::store_rejects_writes(refusal.as_deref().unwrap_or_default(), lasted);
+            let error = refusal.as_deref().unwrap_or_default();
+            events::store_rejects_writes(error, lasted, &policies());
         }
         if link.epoch() != epoch {
             epoch = link.epoch();

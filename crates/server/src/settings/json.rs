@@ -55,6 +55,7 @@ impl Settings {
                 "host": statsd.host,
                 "port": statsd.port,
                 "flush_interval_s": seconds(&statsd.flush_interval),
+                "tags": statsd.tags,
             })),
             "resp": self.resp.map(|resp| resp.to_string()),
             "resp_password": self.resp_password.as_ref().map(|_| "hidden"),

@@ -10,6 +10,7 @@ mod rules;
 mod service_links;
 mod store;
 mod traces;
+mod unknown;
 mod unsupported;
 mod vars;
 
@@ -17,7 +18,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluicegate::config::suggest::nearest;
 use sluicegate::http::{Reset, Style};
 
 use crate::logs::{self, Format, Level};
@@ -125,16 +125,6 @@ pub enum GrpcAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsError(Vec<String>);
 
-/// Our own variables, without their prefix `SLUICEGATE_`; any other is an error.
-const OWN: &str = "ADMIN ADMIN_TOKEN ADMIN_TOKEN_FILE CLIENT_CA CLIENT_SAN COMPAT DRAIN_DELAY DRAIN_TIMEOUT ERRORS GRPC \
-     HEADERS HTTP INCLUDE_DOT_FILES JSON LOG_FORMAT LOG_LEVEL LOG_PER_SECOND MAX_CONNECTIONS \
-     MAX_IDENTITIES MAX_IN_FLIGHT MAX_RESERVATIONS MAX_WAITING MEMORY_BUDGET MERGE_DOMAINS METRICS \
-     REFUNDS RESET RESP \
-     RESP_PASSWORD RULES RULES_REMOVAL_GRACE SHADOW SNAPSHOT SNAPSHOT_EVERY \
-     START_WITHOUT_RULES STORE STORE_CA STORE_CERT STORE_CONNECTIONS STORE_KEY \
-     STORE_NAMESPACE STORE_PASSWORD STORE_PASSWORD_FILE STORE_TIMEOUT STORE_WAIT_REPLICAS \
-     TLS_CERT TLS_KEY TRACES UNMATCHED";
-
 /// Smallest memory budget: a hundred connections of each endpoint, and a few long messages.
 const MEMORY_BUDGET_MIN: usize = 32 << 20;
 
@@ -147,11 +137,13 @@ impl Settings {
         let mut reader = Reader::new(vars);
         let settings = Self::of(&mut reader);
         let mut errors = reader.errors;
-        errors.extend(unknown(vars));
+        errors.extend(unknown::errors(vars));
+        errors.extend(unsupported::missing_store(vars));
         errors.extend(settings.conflicts());
         if errors.is_empty() {
             let mut warnings = unsupported::warnings(vars, &settings);
             warnings.extend(settings.warnings());
+            warnings.extend(settings.shadow_warning(vars));
             Ok((settings, warnings))
         } else {
             Err(SettingsError(errors))
@@ -244,6 +236,18 @@ impl Settings {
         }
     }
 
+    /// Shadow mode is meant for a trial: forgotten, it disables every limit.
+    fn shadow_warning(&self, vars: &Vars) -> Option<String> {
+        let own = vars.source("SLUICEGATE_SHADOW");
+        let source = if vars.get("SLUICEGATE_SHADOW").is_some() { own } else { "SHADOW_MODE" };
+        self.rls.shadow_mode.then(|| {
+            format!(
+                "{source}: shadow mode is on, and nothing is enforced: every request is allowed, denials are only \
+                 counted; remove {source} to enforce the limits"
+            )
+        })
+    }
+
     /// Settings that are valid separately and not together.
     fn conflicts(&self) -> Vec<String> {
         let mut errors = Vec::new();
@@ -263,22 +267,6 @@ impl Settings {
         }
         errors
     }
-}
-
-/// Errors about unknown `SLUICEGATE_` variables.
-fn unknown(vars: &Vars) -> impl Iterator<Item = String> {
-    let own = || OWN.split_ascii_whitespace();
-    let names = vars.names().filter_map(|name| name.strip_prefix("SLUICEGATE_"));
-    let unknown =
-        names.filter(move |name| own().all(|known| known != *name) && !name.starts_with("TEST_"));
-    unknown.map(move |name| {
-        let known: Vec<String> =
-            own().map(|known| format!("sluicegate_{known}").to_ascii_lowercase()).collect();
-        let name = format!("SLUICEGATE_{name}");
-        let near = nearest(&name, known.iter().map(String::as_str));
-        let hint = near.map(|near| format!("; did you mean `{}`?", near.to_ascii_uppercase()));
-        format!("{name}: unknown setting{}", hint.unwrap_or_default())
-    })
 }
 
 /// An address: our own variable, or host and port of envoyproxy/ratelimit.
@@ -317,8 +305,9 @@ fn rls(read: &mut Reader<'_>) -> Options {
         })
     };
     let (response_headers, request_headers) = (headers("LIMIT"), headers("LIMIT_REQUEST"));
+    let shadow_mode = read.is_true("SHADOW_MODE");
     Options {
-        shadow_mode: read.is_true("SLUICEGATE_SHADOW") || read.is_true("SHADOW_MODE"),
+        shadow_mode: read.boolean("SLUICEGATE_SHADOW").unwrap_or(shadow_mode),
         refunds: read
             .choice("SLUICEGATE_REFUNDS", &RefundPolicy::ALL.map(|policy| (policy.name(), policy)))
             .unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! Settings for operators: the token, the endpoint of metrics alone, and StatsD.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -66,11 +67,25 @@ pub(super) fn statsd(read: &mut Reader<'_>) -> Option<statsd::Options> {
     let interval = |text: &str| go_values::parse_duration(text).filter(|time| *time >= least);
     let flush_interval =
         read.read("STATS_FLUSH_INTERVAL", "a time of at least `10ms`, such as `10s`", interval);
+    let expected = "`key:value` pairs separated by commas, such as `zone:a,env:prod`";
+    let tags = read.read("EXTRA_TAGS", expected, tags);
     (is_enabled && !is_disabled).then(|| statsd::Options {
         host: host.unwrap_or("localhost").to_owned(),
         port: u16::try_from(port).unwrap_or(8125),
         flush_interval: flush_interval.unwrap_or(Duration::from_secs(10)),
+        tags: tags.unwrap_or_default(),
     })
+}
+
+/// Tags in the form of envoyproxy/ratelimit, which replaces the separators of StatsD in values.
+fn tags(text: &str) -> Option<BTreeMap<String, String>> {
+    let is_separator = |c: char| ".:|".contains(c) || c.is_whitespace() || c.is_control();
+    let pairs = text.split(',').map(|pair| {
+        let (key, value) = pair.trim().split_once(':')?;
+        let is_valid = !key.is_empty() && !value.is_empty() && !key.contains(is_separator);
+        is_valid.then(|| (key.to_owned(), value.replace(is_separator, "_")))
+    });
+    pairs.collect()
 }
 
 /// The operator token, from a variable or from a file.

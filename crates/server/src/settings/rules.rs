@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use sluicegate::RulesError;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::rules::Options;
 
-use super::SettingsError;
 use super::vars::{Reader, Vars};
+use super::{SettingsError, unknown};
 
 /// Files of rules, and how they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct RulesSettings {
     pub files: ReadOptions,
     /// How they are loaded.
     pub options: Options,
+    /// Variables of envoyproxy/ratelimit that form the path, for errors about it.
+    pub path_source: Option<String>,
 }
 
 /// Where envoyproxy/ratelimit finds its rules: a directory below a root.
@@ -44,7 +47,27 @@ impl RulesSettings {
     pub fn read(vars: &Vars, paths: &[PathBuf]) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(vars);
         let rules = Self::of(&mut reader, paths);
-        if reader.errors.is_empty() { Ok(rules) } else { Err(SettingsError(reader.errors)) }
+        let mut errors = reader.errors;
+        errors.extend(unknown::errors(vars));
+        if errors.is_empty() { Ok(rules) } else { Err(SettingsError(errors)) }
+    }
+
+    /// An error about the paths, with the variables that form them.
+    #[must_use]
+    pub fn with_source(&self, error: String) -> String {
+        match &self.path_source {
+            Some(source) => format!("{error} ({source})"),
+            None => error,
+        }
+    }
+
+    /// An error of loading the rules; one about their paths names the variables.
+    #[must_use]
+    pub fn describe(&self, error: &RulesError) -> String {
+        match error {
+            RulesError::Unreadable(error) => self.with_source(error.to_string()),
+            error => error.to_string(),
+        }
     }
 
     pub(super) fn of(read: &mut Reader<'_>, given: &[PathBuf]) -> Self {
@@ -52,25 +75,54 @@ impl RulesSettings {
         let merge_domains = read.boolean("SLUICEGATE_MERGE_DOMAINS").unwrap_or(merge_domains);
         let ignored = read.boolean("RUNTIME_IGNOREDOTFILES").unwrap_or(true);
         let included = read.boolean("SLUICEGATE_INCLUDE_DOT_FILES").unwrap_or(!ignored);
+        let (paths, path_source) =
+            if given.is_empty() { paths(read) } else { (given.to_vec(), None) };
         Self {
-            paths: if given.is_empty() { paths(read) } else { given.to_vec() },
+            paths,
+            path_source,
             files: ReadOptions { ignore_dot_files: !included },
             options: Options { merge_domains, quota_mode: read.is_true("QUOTA_MODE") },
         }
     }
 }
 
-/// Our own paths, separated by `:`; or the directory of envoyproxy/ratelimit.
-fn paths(read: &mut Reader<'_>) -> Vec<PathBuf> {
+/// Our own paths, separated by `:`; or the directory of envoyproxy/ratelimit, with its variables.
+fn paths(read: &mut Reader<'_>) -> (Vec<PathBuf>, Option<String>) {
     if let Some(paths) = read.text("SLUICEGATE_RULES") {
-        return std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect();
+        let paths = std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty());
+        return (paths.collect(), None);
     }
-    let expected = "`FILE`: rules come from files here, and not from a control plane over xDS. Write them to files and \
-                    name these with SLUICEGATE_RULES (or RUNTIME_ROOT), and set CONFIG_TYPE to `FILE` or remove it";
-    let is_file =
-        read.read("CONFIG_TYPE", expected, |text| text.eq_ignore_ascii_case("file").then_some(()));
-    if is_file.is_none() && ENVOY_PATH.iter().all(|(name, _)| read.text(name).is_none()) {
-        return Vec::new();
+    let is_named = ENVOY_PATH.iter().any(|(name, _)| read.text(name).is_some());
+    let path: PathBuf =
+        ENVOY_PATH.iter().map(|(name, default)| read.text(name).unwrap_or(default)).collect();
+    let is_file = read.check("CONFIG_TYPE", |text| match text.eq_ignore_ascii_case("file") {
+        true => Ok(()),
+        false => Err(config_type_error(text, is_named.then_some(&path))),
+    });
+    if is_file.is_none() && !is_named {
+        return (Vec::new(), None);
     }
-    vec![ENVOY_PATH.iter().map(|(name, default)| read.text(name).unwrap_or(default)).collect()]
+    let parts = ENVOY_PATH.map(|(name, default)| match (read.text(name), default) {
+        (Some(text), _) => format!("{name}=`{text}`"),
+        (None, "") => format!("{name} is not set"),
+        (None, default) => format!("{name} is not set, by default `{default}`"),
+    });
+    (vec![path], Some(format!("the path is formed by {}", parts.join("; "))))
+}
+
+/// The error of a `CONFIG_TYPE` other than `FILE`; `path` is the directory that variables name.
+fn config_type_error(text: &str, path: Option<&PathBuf>) -> String {
+    let remedy = match path {
+        Some(path) => format!(
+            "write them to files in `{}`, and set CONFIG_TYPE to `FILE` or remove it",
+            path.display()
+        ),
+        None => "write them to files, name these with SLUICEGATE_RULES (or RUNTIME_ROOT), and set \
+                 CONFIG_TYPE to `FILE` or remove it"
+            .to_owned(),
+    };
+    format!(
+        "must be `FILE`, got `{text}`: rules come from files here, and not from a control plane \
+         over xDS; {remedy}"
+    )
 }

@@ -44,7 +44,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     of("XDS_CLIENT_*", &[], XDS),
     of("USE_DOG_STATSD_*", NO, STATSD),
     of("DOG_STATSD_*", &[], STATSD),
-    of("EXTRA_TAGS", &[], "add labels where metrics are scraped"),
     of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
     of("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", NO, "times are in seconds"),
     of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, "descriptor values are never part of a name"),
@@ -64,6 +63,30 @@ const fn of(
     Unsupported { name, harmless, hint }
 }
 
+/// Variables of a Redis. Without the address of one the counters of each process would be its own,
+/// though a shared store was meant.
+const NEEDS_STORE: &[Unsupported] = &[
+    of("REDIS_AUTH", &[], ""),
+    of("REDIS_AUTH_FILE", &[], ""),
+    of("REDIS_SENTINEL_AUTH", &[], ""),
+    of("REDIS_TYPE", &[], ""),
+    of("REDIS_SOCKET_TYPE", &[], ""),
+    of("REDIS_TLS", NO, ""),
+    of("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO, ""),
+    of("REDIS_TLS_*", &[], ""),
+    of("REDIS_TIMEOUT", &[], ""),
+    of("REDIS_POOL_*", &[], ""),
+    of("REDIS_PIPELINE_*", &["0", "0s"], ""),
+    of("REDIS_CLUSTER_PIPELINE_PARALLELISM", &[], ""),
+    of("REDIS_STARTUP_*", &[], ""),
+    of("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", NO, ""),
+    of("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", NO, ""),
+    of("REDIS_PERSECOND", NO, ""),
+    of("REDIS_PERSECOND_*", &[], ""),
+    of("SLUICEGATE_COMPAT", &["none"], ""),
+    of("SLUICEGATE_STORE_*", &[], ""),
+];
+
 /// Variables about the store; the first match counts.
 const STORE: &[StoreCondition] = &[
     StoreCondition {
@@ -71,6 +94,7 @@ const STORE: &[StoreCondition] = &[
         names: &[
             of("BACKEND_TYPE", &[], MEMORY),
             of("REDIS_PERSECOND", NO, MEMORY),
+            of("REDIS_TLS", NO, MEMORY),
             of("REDIS_*", &[], MEMORY),
             of("SLUICEGATE_COMPAT", &["none"], MEMORY),
             of("SLUICEGATE_STORE_*", &[], MEMORY),
@@ -159,6 +183,7 @@ const WITHOUT_STATSD: &[Unsupported] = &[
         "nothing is sent to StatsD without USE_STATSD=true, or with DISABLE_STATS=true",
     ),
     of("STATS_FLUSH_INTERVAL", &[], "nothing is sent to StatsD, and metrics are always current"),
+    of("EXTRA_TAGS", &[], "nothing is sent to StatsD; add labels where metrics are scraped"),
     of("DISABLE_STATS", NO, "metrics are always counted; it disables StatsD only"),
 ];
 
@@ -171,17 +196,42 @@ pub(super) fn warnings(vars: &Vars, settings: &Settings) -> Vec<String> {
         .chain(without_statsd)
         .chain(UNSUPPORTED)
         .collect();
-    let warnings = vars.names().filter_map(|name| {
+    let found = find(vars, &all);
+    found.map(|(name, hint)| format!("{name} is set and has no effect: {hint}")).collect()
+}
+
+/// Error about settings of a Redis that is not named. `SLUICEGATE_STORE=memory` confirms that none
+/// is meant, and `BACKEND_TYPE` has errors of its own.
+pub(super) fn missing_store(vars: &Vars) -> Option<String> {
+    if ["SLUICEGATE_STORE", "REDIS_URL", "BACKEND_TYPE"].iter().any(|name| vars.get(name).is_some())
+    {
+        return None;
+    }
+    let all: Vec<&Unsupported> = NEEDS_STORE.iter().collect();
+    let names: Vec<&str> = find(vars, &all).map(|(name, _)| vars.source(name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{}: set for a Redis, whose address is missing; set REDIS_URL too, such as `127.0.0.1:6379`, or \
+             SLUICEGATE_STORE, to a URL or to `memory` for counters of each process",
+            names.join(", ")
+        )
+    })
+}
+
+/// The variables of a list that are set, with their hints. The first match of a name counts.
+fn find<'a>(
+    vars: &'a Vars,
+    all: &[&'a Unsupported],
+) -> impl Iterator<Item = (&'a str, &'static str)> {
+    vars.names().filter_map(|name| {
         let text = vars.get(name)?;
         let variable = all.iter().find(|variable| variable.matches(name))?;
         let is_harmless = |harmless: &&str| match go_values::parse_bool(harmless) {
             Some(value) => go_values::parse_bool(text) == Some(value),
             None => harmless.eq_ignore_ascii_case(text),
         };
-        let warning = format!("{name} is set and has no effect: {}", variable.hint);
-        (!variable.harmless.iter().any(is_harmless)).then_some(warning)
-    });
-    warnings.collect()
+        (!variable.harmless.iter().any(is_harmless)).then_some((name, variable.hint))
+    })
 }
 
 const fn redis(store: &Store) -> Option<&RedisSettings> {

@@ -80,7 +80,8 @@ impl Vars {
         self.all.keys().map(String::as_str).filter(|name| self.get(name).is_some())
     }
 
-    fn source<'n>(&self, name: &'n str) -> &'n str {
+    /// The flag or variable that set a value.
+    pub(super) fn source<'n>(&self, name: &'n str) -> &'n str {
         self.all.get(name).and_then(|var| var.flag).unwrap_or(name)
     }
 }

@@ -43,7 +43,7 @@ pub fn rule(located: &LocatedRule<'_>) -> Value {
         "mode": mode(rule.mode),
         "cost": rule.cost,
         "consistency": consistency(rule.consistency),
-        "on_store_failure": text::on_store_failure(rule.on_store_failure),
+        "on_store_failure": rule.on_store_failure.name(),
         "outage": text::outage(rule),
         "on_limit": text::on_limit(rule.on_limit),
         "overflow": text::overflow(rule.overflow),

@@ -140,7 +140,7 @@ pub fn settings(rule: &RuleConfig) -> Vec<String> {
         all.push(format!("a hit costs {}", grouped(rule.cost)));
     }
     if rule.on_store_failure != RuleConfig::new(rule.limits.clone()).on_store_failure {
-        all.push(format!("without the store: {}", on_store_failure(rule.on_store_failure)));
+        all.push(format!("without the store: {}", rule.on_store_failure.name()));
     }
     if rule.on_limit != OnLimit::Deny {
         all.push(format!("above the limit: {}", on_limit(rule.on_limit)));
@@ -234,16 +234,6 @@ pub(crate) fn outage(rule: &RuleConfig) -> Option<String> {
         (OnStoreFailure::Error, _) => "the client gets an error",
     };
     Some(words.to_owned())
-}
-
-/// As it is written in a file.
-pub(crate) const fn on_store_failure(on: OnStoreFailure) -> &'static str {
-    match on {
-        OnStoreFailure::Local => "local",
-        OnStoreFailure::Allow => "allow",
-        OnStoreFailure::Deny => "deny",
-        OnStoreFailure::Error => "error",
-    }
 }
 
 /// As it is written in a file.
