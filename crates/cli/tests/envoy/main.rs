@@ -18,4 +18,5 @@ mod failure;
 mod guide;
 mod headers;
 mod limits;
+mod path_envoy;
 mod reload;

@@ -40,6 +40,18 @@ impl Service {
             }
         }
         command.args(args).envs(environment.iter().copied());
+        Self::of(command)
+    }
+
+    /// Starts one by variables alone, which should set free ports, and more arguments.
+    pub fn by_variables(environment: &[(String, String)], args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command.args(["serve", "--json"]).args(args);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut process = Process::start("sluicegate", &mut command);
         let addresses: Value = serde_json::from_str(&process.says("\"grpc\":")).unwrap();
         let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
