@@ -196,6 +196,37 @@ async fn a_name_is_taken_once() {
     assert!(without_limits.expect_err("no limits").to_string().contains("number of limits"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_denied_slot_has_the_same_estimate_on_every_store() {
+    async fn waits(store: &impl CounterStore) -> Vec<Option<Span>> {
+        let (clock, lease) = (ManualClock::new(), Duration::from_secs(60));
+        let slots = Limiter::builder().name("slots").limit(Concurrency::at_most(1).lease(lease));
+        let limiter = slots.clock(clock.clone()).on(store).expect("a limiter");
+        let mut waits = Vec::new();
+        let reserve = || async { limiter.of("alice").reserve_for_async(lease).await };
+        let first = reserve().await.expect("a slot");
+        waits.push(reserve().await.expect_err("none is free").retry_after());
+        clock.advance(Duration::from_secs(8));
+        first.commit_async(1).await.expect("it is held");
+        let second = reserve().await.expect("a slot");
+        for seconds in [3, 25] {
+            clock.advance(Duration::from_secs(seconds));
+            waits.push(reserve().await.expect_err("none is free").retry_after());
+            let permit = limiter.of("alice").within(Duration::ZERO).permit_async().await;
+            waits.push(permit.expect_err("none is free").retry_after());
+            waits.push(limiter.hit_async("alice").await.expect("an answer").retry_after());
+        }
+        second.commit_async(1).await.expect("it is held");
+        waits
+    }
+
+    let server = Single::start();
+    let redis = connect(&server).await;
+    let on_redis = waits(&redis).await;
+    assert_eq!(on_redis, [60, 5, 5, 5, 20, 20, 20].map(|s| Some(Span::from_secs(s))));
+    assert_eq!(on_redis, waits(&Memory::new()).await);
+}
+
 /// The bounds of waits are real time: the store's clock decides.
 #[tokio::test]
 async fn guards_release_on_drop() {

@@ -8,15 +8,23 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use prost::Message;
 use sluicegate::clock::ManualClock;
-use sluicegate::{Engine, Timestamp, rules_of};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::{Checked, Engine, Timestamp, rules_of};
 use sluicegate_server::app::App;
+use sluicegate_server::reservations::Reservations;
+use sluicegate_server::rls::{HeaderNames, Options};
 use sluicegate_server::telemetry::Endpoint;
 
 fn service(rules: &str) -> (App, ManualClock) {
+    service_with(rules, Options::default())
+}
+
+fn service_with(rules: &str, options: Options) -> (App, ManualClock) {
     let clock = ManualClock::new();
     clock.set(Timestamp::from_micros(1_000_000_000 * 1_000_000));
     let rules = rules_of(rules).unwrap();
-    (App::new(Engine::builder(rules).clock(clock.clone()).build().unwrap()), clock)
+    let engine = Engine::builder(rules).clock(clock.clone()).build().unwrap();
+    (App::builder(engine).options(options).build(), clock)
 }
 
 /// A field of a message, in bytes: generated code writes no text that is none.
@@ -67,6 +75,41 @@ descriptors:
     assert_eq!((denied.overall_code(), told(&denied)), (Code::OverLimit, ("burst", 0, 3)));
     clock.advance(Duration::from_secs(3));
     assert_eq!(told(&hit()), ("yearly", 1, YEAR - 3));
+}
+
+#[tokio::test]
+async fn a_denied_slot_has_the_estimate_of_its_release() {
+    let rules = "domain: shop
+descriptors:
+  - { key: calls, limits: { name: calls, algorithm: concurrency, max: 1, lease: 60s } }";
+    let headers = Some(HeaderNames::default());
+    let (service, clock) =
+        service_with(rules, Options { response_headers: headers, ..Options::default() });
+    let denied = || {
+        let denied = asked(&service, &[("calls", b"a")]);
+        assert_eq!(denied.overall_code(), Code::OverLimit);
+        let headers = denied.response_headers_to_add.iter();
+        let retry_after: Vec<_> = headers.filter(|one| one.key == "Retry-After").collect();
+        (told(&denied).2, retry_after[0].value.clone())
+    };
+    let entries = [Entry::new("calls", "a")];
+    let descriptors = [Descriptor::of(&entries)];
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    let engine = service.engine();
+    let hold = async || {
+        let (rules, mut checked) = (engine.snapshot(), Checked::default());
+        let call = engine.call(&rules, &request);
+        Reservations::check(engine, call, &mut checked).await.unwrap().unwrap()
+    };
+    let first = hold().await;
+    assert_eq!(denied(), (60, "60".to_owned()), "nothing was observed: the end of the lease");
+    clock.advance(Duration::from_secs(8));
+    let (rules, mut checked) = (engine.snapshot(), Checked::default());
+    let now = engine.now();
+    service.reservations().settle(engine, &rules, &first, None, now, &mut checked).await.unwrap();
+    hold().await;
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(denied(), (5, "5".to_owned()), "8 seconds on average, 3 are over");
 }
 
 #[test]

@@ -4,11 +4,13 @@
 
 mod http_support;
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::body::Body as HttpBody;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, StatusCode};
-use http_support::{Told, engine_of, send};
+use http_support::{Told, engine_of, post, send};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sluicegate::clock::ManualClock;
@@ -116,6 +118,32 @@ async fn an_address_has_its_limit_and_hears_of_it() {
     assert_eq!(ask(&app, &[("X-Forwarded-For", "203.0.113.10")]).await.status, StatusCode::OK);
     let telemetry = service.telemetry();
     assert_eq!((telemetry.calls(Endpoint::ForwardAuth), telemetry.calls(Endpoint::Check)), (4, 0));
+}
+
+#[tokio::test]
+async fn a_denied_slot_has_the_estimate_of_its_release() {
+    let rules = "
+domain: web
+forward_auth: { trusted_proxies: [10.0.0.0/8], descriptors: [{ calls: header X-User }] }
+descriptors:
+  - { key: calls, limits: { name: calls, algorithm: concurrency, max: 1, lease: 60s } }
+";
+    let (app, _, clock) = app_of(rules, Options::default());
+    let check = r#"{"domain":"web","descriptors":[{"calls":"a"}]}"#;
+    let denied = async || {
+        let told = ask(&app, &[("X-User", "a")]).await;
+        assert_eq!(told.status, StatusCode::TOO_MANY_REQUESTS);
+        told
+    };
+    let first = post(&app, "/v1/check", check).await.json()["reservation"].clone();
+    assert_eq!(denied().await.headers["retry-after"], "60");
+    clock.advance(Duration::from_secs(8));
+    post(&app, "/v1/cancel", format!(r#"{{"reservation":{first}}}"#)).await;
+    post(&app, "/v1/check", check).await;
+    clock.advance(Duration::from_secs(3));
+    let told = denied().await;
+    assert_eq!(told.headers["retry-after"], "5", "8 seconds on average, 3 are over");
+    assert_eq!(told.json()["statuses"][0]["estimated"], true);
 }
 
 /// As Traefik 3 sends them to `address`; and Caddy, but for `X-Forwarded-Port` and `-Server`.

@@ -336,8 +336,43 @@ async fn a_denial_says_how_many_run_and_estimates_the_wait() {
         assert_eq!(told.headers["retry-after"], "5", "8 seconds on average, 3 are over");
         assert_eq!(told.json()["statuses"][0]["retry_after_ms"], 5_000);
     }
-    clock.advance(Duration::from_secs(50));
-    assert_eq!(ask(&app, "/v1/check", &others).await.headers["retry-after"], "4");
+    clock.advance(Duration::from_secs(15));
+    for path in ["/v1/check", "/v1/peek"] {
+        let told = ask(&app, path, &others).await.json();
+        let status = &told["statuses"][0];
+        assert_eq!(status["retry_after_ms"], 10_000, "as long again as it is overdue");
+        assert_eq!(status["estimated"], true);
+    }
+    let denied = ask(&app, "/v1/check", &others).await.json();
+    assert_eq!(denied["error"]["context"]["estimated"], true);
+    let explained = ask(&app, "/v1/explain", &others).await.json();
+    let now = &explained["descriptors"][0]["under"]["now"];
+    assert_eq!((&now["retry_after_ms"], &now["estimated"]), (&json!(10_000), &json!(true)));
+    assert_eq!(now["in_words"], "denied: 0 left, and `calls` lets it pass after about 10s");
+    let keys = ask(&app, "/v1/keys/inspect", &others).await.json();
+    let limit = &keys["keys"][0]["limits"][0];
+    assert_eq!((&limit["retry_after_ms"], &limit["estimated"]), (&json!(10_000), &json!(true)));
+    clock.advance(Duration::from_secs(35));
+    assert_eq!(ask(&app, "/v1/check", &others).await.headers["retry-after"], "7", "the lease ends");
     clock.advance(Duration::from_secs(6));
     assert_eq!(ask(&app, "/v1/check", &others).await.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn brief_holds_are_not_polled_for() {
+    let (app, _, clock) = app();
+    let calls = of(json!([{ "calls": "a" }]), 1);
+    let body = json!({ "domain": "llm", "descriptors": [{ "calls": "a" }], "ttl_ms": 30_000 });
+    let first = token(&ask(&app, "/v1/reserve", &body).await);
+    clock.advance(Duration::from_millis(6));
+    ask(&app, "/v1/cancel", &json!({ "reservation": first })).await;
+    for _ in 0..2 {
+        ask(&app, "/v1/reserve", &body).await;
+    }
+    let wait = async || {
+        ask(&app, "/v1/peek", &calls).await.json()["statuses"][0]["retry_after_ms"].clone()
+    };
+    assert_eq!(wait().await, 100, "at least, and a lifetime below the lease is no age");
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(wait().await, 9_994);
 }

@@ -41,8 +41,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether the quota is a number of slots.
-    pub(crate) fn has_slots(&self) -> bool {
+    /// Whether the quota is a number of slots. The wait of a denial is an estimate then: nobody
+    /// knows when a slot is released.
+    #[must_use]
+    pub fn has_slots(&self) -> bool {
         self.algorithm == "concurrency"
     }
 }

@@ -100,6 +100,7 @@ pub mod estimate;
 #[cfg(feature = "explain")]
 pub mod explain;
 pub mod guide;
+mod hold_time;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod limit;

@@ -296,7 +296,7 @@ fn the_fields_of_the_json() {
         of(".descriptors.under", "rule promise outage override counter replaced_by now"),
         of(
             ".descriptors.under.now",
-            "allowed remaining wait_ms retry_after_ms max_cost reset_after_ms in_words",
+            "allowed remaining wait_ms retry_after_ms estimated max_cost reset_after_ms in_words",
         ),
     ];
     assert_eq!(all, expected.into_iter().flatten().collect());

@@ -21,7 +21,7 @@ use sluicegate::limit::{Concurrency, LeakyBucket};
 use sluicegate::tower::key::Everybody;
 use sluicegate::tower::{RateLimitLayer, ResponseBody};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_support::{Polled, Upstream, ask, from, limiter};
+use tower_support::{Polled, Upstream, ask, from, limiter, text};
 
 /// A body that comes in pieces, and may fail.
 struct Pieces(VecDeque<Result<&'static str, &'static str>>);
@@ -148,6 +148,41 @@ fn one_too_many_is_denied_at_once() {
     drop(first);
     assert_eq!(ask(&service, from("bob")).status(), 200);
     assert_eq!(upstream.calls(), 2);
+}
+
+#[test]
+fn a_denial_estimates_when_a_slot_is_released() {
+    let clock = ManualClock::new();
+    let limiter = one_at_a_time(&clock);
+    let (_, service) = Upstream::behind(&RateLimitLayer::new(limiter, Everybody));
+    let retry_after = || ask(&service, from("bob")).headers()["retry-after"].clone();
+    let first = ask(&service, from("alice"));
+    assert_eq!(retry_after(), "60", "the end of the lease");
+    clock.advance(Duration::from_secs(8));
+    drop(first);
+    let second = ask(&service, from("alice"));
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(retry_after(), "5", "8 seconds on average, 3 are over");
+    assert!(text(ask(&service, from("bob"))).contains(r#""retry_after_ms":5000,"estimated":true"#));
+    clock.advance(Duration::from_secs(25));
+    assert_eq!(retry_after(), "20", "as long again as it is overdue");
+    drop(second);
+}
+
+#[test]
+fn a_denial_after_a_wait_estimates_too() {
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::new(one_at_a_time(&clock), Everybody);
+    let (_, service) = Upstream::behind(&layer.within(Duration::from_secs(5)));
+    let first = ask(&service, from("alice"));
+    clock.advance(Duration::from_secs(8));
+    drop(first);
+    let _second = ask(&service, from("alice"));
+    let mut third = Polled::new(service.clone().oneshot(from("bob")));
+    assert!(third.waits());
+    clock.advance(Duration::from_secs(5));
+    let Poll::Ready(Ok(denied)) = third.poll() else { panic!() };
+    assert_eq!(denied.headers()["retry-after"], "3");
 }
 
 #[test]

@@ -235,6 +235,7 @@ impl RedisBackend {
             rules.count(plan, statuses);
             rules.sweep_now_and_then(now);
         }
+        rules.estimate_slot_waits(checked, now);
         Ok(())
     }
 

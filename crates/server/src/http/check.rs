@@ -289,7 +289,6 @@ impl Api {
         } else {
             engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
         }
-        rules.estimate_slot_waits(checked, now);
         self.app.record_unmatched(rules, request, checked)?;
         let allowed = match operation {
             CheckOperation::Check => self.app.code_of(rules, request, checked) == Code::Ok,

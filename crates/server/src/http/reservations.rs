@@ -205,7 +205,6 @@ impl Api {
         let checked = &mut Checked::default();
         let (engine, call) = (self.app.engine(), Call::new(&rules, request, now));
         let ticket = self.app.reservations().reserve(engine, call, ttl, checked).await?;
-        rules.estimate_slot_waits(checked, now);
         self.app.record_unmatched(&rules, request, checked)?;
         let is_denied = self.app.code_of(&rules, request, checked) == Code::OverLimit;
         if let Some(span) = span {
@@ -302,13 +301,12 @@ impl Api {
                 Some(ttl) => reservations.reserve_waiting(engine, &request, ttl, timeout).await,
             }
         };
-        let (mut waited, ticket) = tokio::select! {
+        let (waited, ticket) = tokio::select! {
             waited = turn => waited?,
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(ApiError::draining()),
         };
         let (rules, now) = (engine.snapshot(), engine.now());
-        rules.estimate_slot_waits(&mut waited.checked, now);
         let checked = &waited.checked;
         self.app.record_unmatched(&rules, &request, checked)?;
         let is_denied = self.app.code_of(&rules, &request, checked) == Code::OverLimit;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless
-//! denied, `level` and `over` where the shared store decided. A descriptor without a rule has the
+//! denied, `estimated` except beside the wait for a slot, `level` and `over` where the shared store decided. A descriptor without a rule has the
 //! rule `null` and a reason.
 
 use sluicegate::rules::plan::{List, Target};
@@ -18,6 +18,9 @@ use sluicegate::{
 };
 
 use crate::status::policies;
+
+/// Follows the wait for a slot of a concurrency limit.
+const ESTIMATED: &str = r#","estimated":true"#;
 
 /// Appends `"allowed":…,"statuses":[…]`.
 pub(super) fn write_checked(
@@ -66,7 +69,8 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
     }
     write_target(status.target, rules, out);
     let policies = policies(status.target, rules);
-    if let Some(policy) = verdict.decided_by.and_then(|index| policies.get(index)) {
+    let decider = verdict.decided_by.and_then(|index| policies.get(index));
+    if let Some(policy) = decider {
         text(out, r#","limit":"#, &policy.name);
         write_quota(policy, out);
     }
@@ -75,6 +79,9 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
         millis(out, r#","reset_after_ms":"#, verdict.reset_after);
     }
     write_outcome(verdict.outcome, out);
+    if verdict.retry_after().is_some() && decider.is_some_and(Policy::has_slots) {
+        put(out, ESTIMATED);
+    }
     write_flags(verdict, out);
     write_promise(status.promise, out);
 }
@@ -189,6 +196,9 @@ fn write_limit_state(state: &LimitState, out: &mut Vec<u8>) {
     millis(out, r#","reset_after_ms":"#, state.reset_after);
     if let Some(wait) = state.retry_after {
         millis(out, r#","retry_after_ms":"#, wait);
+        if state.policy.has_slots() {
+            put(out, ESTIMATED);
+        }
     }
     if !state.policy.enforced {
         put(out, r#","enforced":false"#);

@@ -185,6 +185,8 @@ pub struct CheckStatus {
     pub reset_after_ms: Option<u64>,
     /// Milliseconds to wait before a retry; only if denied, and if waiting helps.
     pub retry_after_ms: Option<u64>,
+    /// `true` if that is an estimate: a slot of a concurrency limit is lacking.
+    pub estimated: Option<bool>,
     /// Largest cost that could pass, of a request that can never pass.
     pub max_cost: Option<u64>,
     /// Milliseconds to delay a shaped request.
@@ -327,6 +329,8 @@ pub struct LimitState {
     pub reset_after_ms: u64,
     /// Milliseconds until a cost of 1 would be admitted.
     pub retry_after_ms: Option<u64>,
+    /// `true` if that is an estimate: a slot of a concurrency limit is lacking.
+    pub estimated: Option<bool>,
     /// `false` for a shadow limit.
     pub enforced: Option<bool>,
 }

@@ -227,7 +227,7 @@ impl Reservations {
         };
         if settled.is_ok() {
             if let Some(issued_at) = ticket.issued_at() {
-                rules.observe_hold(checked, now.since(issued_at));
+                rules.observe_hold(checked, now.since(issued_at), now);
             }
             if is_reservable(rules, checked) && !ticket.is_slot() {
                 self.pending.settled(ticket);
@@ -335,6 +335,7 @@ impl Reservations {
         let call = Call { holder: ticket.as_ref().map(Ticket::holder), ..call };
         let decided = engine.apply(Operation::Hit, call, checked).await;
         decided.map_err(|error| ReservationError::Hold(error.into()))?;
+        rules.take_slots(&checked.plan, None);
         Ok(ticket.filter(|_| rules.holds_slot(checked)))
     }
 

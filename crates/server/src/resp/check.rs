@@ -148,7 +148,6 @@ async fn apply(
         }
         _ => engine.apply(Operation::Refund, call, checked).await?,
     }
-    rules.estimate_slot_waits(checked, now);
     app.record_unmatched(&rules, &request, checked)?;
     let allowed = match command {
         RuleCommand::Check | RuleCommand::Reserve => {
@@ -266,13 +265,12 @@ async fn wait_for_turn(
                 Some(ttl) => reservations.reserve_waiting(engine, &request, ttl, timeout).await,
             }
         };
-        let (mut waited, ticket) = tokio::select! {
+        let (waited, ticket) = tokio::select! {
             waited = turn => waited?,
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(RespError::draining()),
         };
         let (rules, now) = (engine.snapshot(), engine.now());
-        rules.estimate_slot_waits(&mut waited.checked, now);
         let checked = &waited.checked;
         app.record_unmatched(&rules, &request, checked)?;
         let allowed = app.code_of(&rules, &request, checked) == Code::Ok;

@@ -157,7 +157,9 @@ fn current_limit<'a>(
     let unit = Unit::ALL.into_iter().find(|unit| Some(unit.span()) == period);
     let unit = unit.map_or(0, Unit::number);
     let current = CurrentLimit { requests_per_unit, unit, name: limit.name().unwrap_or_default() };
-    Some((current, verdict.reset_after))
+    // There is no window: the field has the estimate of when a slot is released.
+    let slot_free = verdict.retry_after().filter(|_| matches!(resolved, Limit::Concurrency(_)));
+    Some((current, slot_free.unwrap_or(verdict.reset_after)))
 }
 
 /// Quota of a limit, and the period in which it refills, if any.

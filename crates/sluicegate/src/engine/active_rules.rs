@@ -15,7 +15,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
-use super::slots::{HoldTime, has_slots};
+use super::slots::has_slots;
 use super::stats::HitCounters;
 use super::unmatched::{self, UnmatchedCounters};
 use super::{LimiterStore, Snapshot, Stats};
@@ -69,8 +69,6 @@ pub struct RuleState {
     /// Load gate of an elastic rule, created by the first signal.
     gate: OnceLock<Arc<Mutex<Gate>>>,
     hits: OnceLock<HitCounters>,
-    /// How long its slots are held.
-    pub(super) hold_time: HoldTime,
     /// State of the backend.
     extension: Extension,
     /// Whether the rule was removed. Requests in flight may still use it.
@@ -291,7 +289,6 @@ impl Default for RuleState {
             number: new_number(),
             gate: OnceLock::new(),
             hits: OnceLock::new(),
-            hold_time: HoldTime::default(),
             extension: Extension::default(),
             is_retired: AtomicBool::new(false),
         }

@@ -82,7 +82,10 @@ impl<B: Backend + ?Sized> Engine<B> {
                 None => Vec::new(),
                 Some(bound) => {
                     let states = self.backend().inspect(call, plan, bound).await;
-                    states.map_err(|failure| StoreError { failure, descriptor: index })?
+                    let failed = |failure| StoreError { failure, descriptor: index };
+                    let mut states = states.map_err(failed)?;
+                    call.rules.estimate_inspected(step.target, &mut states, call.now);
+                    states
                 }
             };
             all.push(Inspected { target: step.target, limits });

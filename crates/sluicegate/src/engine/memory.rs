@@ -52,6 +52,9 @@ impl MemoryBackend {
             rules.count(plan, statuses);
             rules.sweep_now_and_then(now);
         }
+        if !*allowed {
+            rules.estimate_slot_waits(checked, now);
+        }
     }
 }
 

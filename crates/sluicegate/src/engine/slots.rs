@@ -1,70 +1,29 @@
 //! Slots of concurrency limits: which requests take them, and how long they are held.
-//!
-//! A denial by a concurrency limit promises the end of a lease, which is the latest time at which
-//! a slot is free. Most are released long before. The mean of observed hold times, one number per
-//! rule, gives an estimate.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use sluicegate_core::algorithm::concurrency::Concurrency;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::Outcome;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::Request;
 use sluicegate_rules::rule::{Limits, RuleConfig};
 
 use super::Snapshot;
 use super::admission::{Checked, Operation, Status};
-
-/// Weight of the mean so far against a new observation.
-const MEAN_WEIGHT: u64 = 7;
-/// The shortest estimate.
-const ESTIMATE_MIN: Span = Span::from_millis(1);
-
-/// Mean time that slots of a rule are held, exponentially weighted.
-#[derive(Debug, Default)]
-pub(super) struct HoldTime {
-    /// In microseconds; 0 before the first observation.
-    mean: AtomicU64,
-}
-
-impl HoldTime {
-    fn observe(&self, held: Span) {
-        let held = held.as_micros().max(1);
-        let next = |mean: u64| match mean {
-            0 => Some(held),
-            _ => {
-                let sum = mean.saturating_mul(MEAN_WEIGHT).saturating_add(held);
-                Some((sum / (MEAN_WEIGHT + 1)).max(1))
-            }
-        };
-        let _ = self.mean.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    }
-
-    fn mean(&self) -> Option<Span> {
-        Some(self.mean.load(Ordering::Relaxed)).filter(|mean| *mean > 0).map(Span::from_micros)
-    }
-}
+use super::inspect::LimitState;
+use crate::hold_time::HoldTime;
 
 /// Whether a rule has a concurrency limit.
 pub(super) fn has_slots(rule: &RuleConfig) -> bool {
-    concurrency(rule, Timestamp::EPOCH).next().is_some()
+    let is_slots =
+        |limit: &LimitConfig| matches!(limit.at(Timestamp::EPOCH), Limit::Concurrency(_));
+    native_limits(rule).iter().any(is_slots)
 }
 
-/// The concurrency limits of a rule, with their indices.
-fn concurrency(
-    rule: &RuleConfig,
-    now: Timestamp,
-) -> impl Iterator<Item = (usize, Concurrency)> + '_ {
-    let limits = match &rule.limits {
-        Limits::Native(limits) => limits.as_ref(),
+fn native_limits(rule: &RuleConfig) -> &[LimitConfig] {
+    match &rule.limits {
+        Limits::Native(limits) => limits,
         Limits::Unlimited | Limits::Envoy { .. } => &[],
-    };
-    limits.iter().enumerate().filter_map(move |(index, limit)| match limit.at(now) {
-        Limit::Concurrency(slots) => Some((index, slots)),
-        _ => None,
-    })
+    }
 }
 
 impl Snapshot<'_> {
@@ -142,79 +101,51 @@ impl Snapshot<'_> {
         self.bind_all(Operation::Hit, plan).filter_map(|step| step.counter.lease(now)).min()
     }
 
-    /// Records how long the slots of a request were held.
-    pub fn observe_hold(&self, checked: &Checked, held: Span) {
-        for status in checked.statuses.iter().filter(|_| self.has_slots()) {
-            if let (Target::Rule(no), Some(_)) = (status.target, self.slot_rule(status.target)) {
-                self.rule_state(no).hold_time.observe(held);
-            }
-        }
+    /// Records that the slots of a request were released at `now`, and how long they were held.
+    pub fn observe_hold(&self, checked: &Checked, held: Span, now: Timestamp) {
+        self.hold_times(&checked.plan).for_each(|time| time.observe(held, now));
     }
 
-    /// Replaces the end of a lease, where a denial promises it, by an estimate of when a slot is
-    /// released. The end of the lease is its upper bound.
+    /// Records what the slots of a request are taken for: a lifetime, or the whole lease.
+    pub fn take_slots(&self, plan: &Plan, lifetime: Option<Span>) {
+        self.hold_times(plan).for_each(|time| time.take(lifetime));
+    }
+
+    /// Replaces the end of a lease, where a denial has it, by an estimate of when a slot is
+    /// released: see `hold_time`. Backends call it once for each decision.
     pub fn estimate_slot_waits(&self, checked: &mut Checked, now: Timestamp) {
         if !self.has_slots() || checked.allowed {
             return;
         }
         for status in &mut checked.statuses {
-            let (Target::Rule(no), Outcome::Deny { retry_after }, Some(index)) =
-                (status.target, status.verdict.outcome, status.verdict.decided_by)
-            else {
-                continue;
-            };
-            let mut limits = concurrency(self.rules().rule(no), now);
-            let decided_by = limits.find(|(at, _)| *at == index);
-            let mean = self.rule_state(no).hold_time.mean();
-            if let (Some((_, slots)), Some(mean)) = (decided_by, mean) {
-                let estimate = estimate(&slots, mean, retry_after);
-                status.verdict.outcome = Outcome::Deny { retry_after: estimate };
+            if let Some((rule, time)) = self.slot_rule(status.target) {
+                time.estimate_wait(native_limits(rule), &mut status.verdict, now);
             }
         }
     }
 
-    fn slot_rule(&self, target: Target) -> Option<&RuleConfig> {
+    /// The same for the states of all limits of a rule.
+    pub(super) fn estimate_inspected(
+        &self,
+        target: Target,
+        states: &mut [LimitState],
+        now: Timestamp,
+    ) {
+        let Some((rule, time)) = self.slot_rule(target) else { return };
+        for (limit, state) in native_limits(rule).iter().zip(states) {
+            state.retry_after = state.retry_after.map(|wait| time.wait_for(limit, wait, now));
+        }
+    }
+
+    fn hold_times(&self, plan: &Plan) -> impl Iterator<Item = &HoldTime> {
+        plan.steps().iter().filter_map(|step| Some(self.slot_rule(step.target)?.1))
+    }
+
+    /// The rule of a target, if it has slots, and how long they are held.
+    fn slot_rule(&self, target: Target) -> Option<(&RuleConfig, &HoldTime)> {
         let Target::Rule(no) = target else { return None };
-        Some(self.rules().rule(no)).filter(|rule| has_slots(rule))
-    }
-}
-
-/// When a slot is released: the mean hold time after it was taken, and no sooner than releases
-/// follow each other while all slots are in use.
-fn estimate(slots: &Concurrency, mean: Span, lease_end: Span) -> Span {
-    let age = slots.lease().as_micros().saturating_sub(lease_end.as_micros());
-    let rest = mean.as_micros().saturating_sub(age);
-    let spacing = mean.as_micros() / slots.max();
-    Span::from_micros(rest.max(spacing)).max(ESTIMATE_MIN).min(lease_end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_estimate_is_within_the_lease() {
-        let slots = Concurrency::new(4, Span::from_secs(60)).expect("valid");
-        let seconds = |mean, lease_end| {
-            estimate(&slots, Span::from_secs(mean), Span::from_secs(lease_end)).as_micros() as f64
-                / 1e6
-        };
-        assert_eq!(seconds(8, 60), 8.0, "all slots were taken just now");
-        assert_eq!(seconds(8, 57), 5.0);
-        assert_eq!(seconds(8, 30), 2.0, "overdue: one of four every two seconds");
-        assert_eq!(seconds(8, 1), 1.0, "the lease ends first");
-        assert_eq!(seconds(3_600, 60), 60.0);
-    }
-
-    #[test]
-    fn the_mean_follows_what_is_observed() {
-        let time = HoldTime::default();
-        assert_eq!(time.mean(), None);
-        time.observe(Span::from_secs(8));
-        assert_eq!(time.mean(), Some(Span::from_secs(8)));
-        time.observe(Span::from_secs(16));
-        assert_eq!(time.mean(), Some(Span::from_secs(9)));
-        time.observe(Span::MAX);
-        assert!(time.mean().is_some());
+        let rule =
+            Some(self.rules().rule(no)).filter(|rule| self.has_slots() && has_slots(rule))?;
+        Some((rule, self.rule_state(no).limiter()?.hold_time()))
     }
 }

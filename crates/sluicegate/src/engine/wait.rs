@@ -125,15 +125,18 @@ impl<B: Backend + ?Sized> Engine<B> {
                 true => None,
                 false => rules.slot_free_at(&checked, now).filter(|_| now < deadline),
             };
+            let Some(retry_at) = retry_at else {
+                rules.take_slots(&checked.plan, None);
+                rules.finish_held(&mut checked, now);
+                break;
+            };
             drop(rules);
-            let Some(retry_at) = retry_at else { break };
             queue.pass_on(now);
             let retry_at = poll_interval.map_or(retry_at, |every| retry_at.min(now.after(every)));
             let sleep = self.clock().sleep_until(retry_at.min(deadline));
             either(queue.waker.0.notified(), sleep).await;
         }
         drop(queue);
-        self.snapshot().count_unless_decided(&checked);
         if !checked.allowed {
             return Ok(Waited { checked, waited: self.now().since(started), has_slot: false });
         }

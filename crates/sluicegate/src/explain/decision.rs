@@ -14,6 +14,8 @@ use super::rule::text::grouped;
 pub(crate) struct CurrentDecision {
     pub(crate) verdict: Verdict,
     pub(crate) capacity: Capacity,
+    /// Whether the wait is an estimate.
+    pub(crate) is_estimated: bool,
     /// "allowed", "denied", "always denied".
     pub(crate) word: &'static str,
     /// The reason, or further details.
@@ -30,6 +32,8 @@ struct Context<'a> {
     /// The cost of the request.
     cost: u64,
     capacity: Capacity,
+    /// Whether the wait is an estimate.
+    is_estimated: bool,
 }
 
 /// Whether the store has room for the counter.
@@ -54,13 +58,15 @@ impl CurrentDecision {
             (Limits::Envoy { .. } | Limits::Native(_), None) => Capacity::None,
             _ => Capacity::Enough,
         };
-        let context =
-            Context { limit: name.as_deref(), remaining: verdict.remaining, cost, capacity };
+        let is_estimated = has_slots(limits, &verdict);
+        let (limit, remaining) = (name.as_deref(), verdict.remaining);
+        let context = Context { limit, remaining, cost, capacity, is_estimated };
         let (word, mut reason) = describe(&verdict, context);
         if let Some(why) = above(limits, mode, &verdict, cost) {
             reason.push_str(&format!(", and {why}"));
         }
-        Self { verdict, capacity, word, reason }
+        let is_estimated = is_estimated && verdict.retry_after().is_some();
+        Self { verdict, capacity, is_estimated, word, reason }
     }
 
     /// "allowed, 5 left of `burst` before it".
@@ -99,6 +105,13 @@ fn above(limits: &Limits, mode: Mode, verdict: &Verdict, cost: u64) -> Option<&'
     }
 }
 
+/// Whether a concurrency limit decided.
+fn has_slots(limits: &Limits, verdict: &Verdict) -> bool {
+    let Limits::Native(limits) = limits else { return false };
+    let decider = verdict.decided_by.and_then(|index| limits.get(index));
+    decider.is_some_and(|limit| limit.algorithm() == "concurrency")
+}
+
 /// Whether one of the limits charges the next caller: there is nothing to exceed.
 fn grants_any_cost(limits: &Limits) -> bool {
     let Limits::Native(limits) = limits else { return false };
@@ -123,7 +136,10 @@ fn outcome(outcome: Outcome, context: Context<'_>) -> (&'static str, String) {
             ("allowed", detail)
         }
         Outcome::Deny { retry_after } => {
-            let after = shown(retry_after);
+            let after = match context.is_estimated {
+                true => format!("about {}", shown(retry_after)),
+                false => shown(retry_after),
+            };
             let detail = match (context.remaining, context.capacity) {
                 (_, Capacity::None) => {
                     format!("there is no room for newcomers; ask again after {after}")

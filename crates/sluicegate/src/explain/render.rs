@@ -207,6 +207,7 @@ fn decision_json(decision: &CurrentDecision) -> Value {
         "remaining": remaining,
         "wait_ms": wait,
         "retry_after_ms": retry_after,
+        "estimated": decision.is_estimated.then_some(true),
         "max_cost": max_cost,
         "reset_after_ms": millis(reset_after),
         "in_words": decision.to_text(),

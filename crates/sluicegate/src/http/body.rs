@@ -5,6 +5,7 @@ use sluicegate_core::time::Span;
 use sluicegate_core::verdict::Outcome;
 
 use super::{Style, VerdictResponse, millis_to_go};
+use crate::Policy;
 
 /// The problem type of the IETF draft.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -105,6 +106,9 @@ impl VerdictResponse<'_> {
         match self.verdict.outcome {
             Outcome::Deny { retry_after } => {
                 write_number(out, br#""retry_after_ms":"#, millis_to_go(retry_after));
+                if self.decider().is_some_and(Policy::has_slots) {
+                    out.extend_from_slice(br#""estimated":true,"#);
+                }
             }
             Outcome::Never { max_cost } => write_number(out, br#""max_cost":"#, max_cost),
             Outcome::Allow { .. } => {}
@@ -156,7 +160,7 @@ impl VerdictResponse<'_> {
         }
     }
 
-    /// Message of a denial by a concurrency limit. The wait is an upper bound.
+    /// Message of a denial by a concurrency limit. The wait is an estimate.
     fn slots_message(&self, wait: &str) -> Option<String> {
         let policy = self.decider().filter(|policy| policy.has_slots())?;
         let max = policy.quota?;

@@ -14,7 +14,7 @@
 //! | `Cache-Control` | the upstream's | `no-store` | `no-store` | the upstream's |
 //! | `Content-Type` | the upstream's | `application/json` | `application/json` | the upstream's |
 //! | body: `code` | the upstream's | `rate_limited` | `rate_limited` | the upstream's |
-//! | body: `context` | | `renewal`, `limit`, `retry_after_ms` | `limit`, `max_cost` | |
+//! | body: `context` | | `renewal`, `limit`, `retry_after_ms`, `estimated` | `limit`, `max_cost` | |
 //! | gRPC: HTTP status | the upstream's | 200 | 200 | the upstream's |
 //! | `grpc-status` | the upstream's | 8, `RESOURCE_EXHAUSTED` | 8 | the upstream's |
 //! | `grpc-message` | | the body's message | the body's message | |

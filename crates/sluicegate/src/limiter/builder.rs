@@ -12,6 +12,7 @@ use super::{Inner, Limiter, section, wait};
 use crate::clock::{Clock, TimeSource};
 use crate::engine::EngineBuilder;
 use crate::engine::backend::Backend;
+use crate::hold_time::HoldTime;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
@@ -337,6 +338,7 @@ impl Builder {
             changing: Mutex::new(()),
             gate: self.gate,
             waiters: wait::Waiters::default(),
+            hold_time: HoldTime::default(),
             retired: AtomicBool::new(false),
         });
         section::introduce(&inner, now);

@@ -21,6 +21,7 @@ use sluicegate_rules::rule::Overflow;
 use super::Queued;
 use super::{Holder, Limiter, new_holder};
 use crate::answer::Policy;
+use crate::hold_time::HoldTime;
 use crate::memory::{Answered, Target, UNCOUNTED, apply_together, apply_together_to_each};
 use crate::plan::Rule;
 
@@ -67,6 +68,11 @@ impl Limiter {
     pub(crate) fn retire(&self) {
         self.inner.retired.store(true, Ordering::Release);
         self.inner.waiters.wake_all();
+    }
+
+    /// How long its slots are held.
+    pub(crate) fn hold_time(&self) -> &HoldTime {
+        &self.inner.hold_time
     }
 
     /// Feeds a load sample to the gate, if the limits are elastic.

@@ -40,12 +40,14 @@ pub(super) struct Held<B: Backend + ?Sized = MemoryBackend> {
     /// For a backend only; memory needs no more than the hash.
     key: Box<[u8]>,
     pub(super) holder: Holder,
+    /// When it was charged or taken; `None` for a turn in the future.
+    held_since: Option<Timestamp>,
     is_settled: bool,
 }
 
 impl<B: Backend + ?Sized> Permit<B> {
     pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder, verdict: Verdict) -> Self {
-        Self { held: Held::new(ops, holder), verdict }
+        Self { held: Held::since_now(ops, holder), verdict }
     }
 
     /// The verdict.
@@ -105,7 +107,7 @@ impl Permit {
 
 impl<B: Backend + ?Sized> Reservation<B> {
     pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder, verdict: Verdict) -> Self {
-        Self { held: Held::new(ops, holder), verdict }
+        Self { held: Held::since_now(ops, holder), verdict }
     }
 
     /// A reservation of nothing: the store did not answer, and the limiter allows every request
@@ -149,6 +151,7 @@ impl<B: Backend + ?Sized> Reservation<B> {
         if std::mem::replace(&mut self.held.is_settled, true) {
             return Ok(self.verdict);
         }
+        self.held.observe_release();
         let Held { limiter, key, holder, .. } = &self.held;
         let op = Op::Commit { cost: used, holder: *holder };
         match &limiter.shared {
@@ -174,6 +177,7 @@ impl Reservation {
     /// When the reservation expired more than a day ago and was removed.
     pub fn commit(mut self, used: u64) -> Result<Verdict, Refusal> {
         self.held.is_settled = true;
+        self.held.observe_release();
         let op = Op::Commit { cost: used, holder: self.held.holder };
         Ok(self.held.ask(op, self.held.limiter.now())?.verdict)
     }
@@ -183,7 +187,20 @@ impl<B: Backend + ?Sized> Held<B> {
     pub(super) fn new(ops: &KeyedOps<'_, B>, holder: Holder) -> Self {
         let (limiter, hash) = (ops.limiter.clone(), ops.hash());
         let key = limiter.shared.as_ref().map_or_else(Box::default, |_| ops.key.into());
-        Self { limiter, hash, key, holder, is_settled: false }
+        Self { limiter, hash, key, holder, held_since: None, is_settled: false }
+    }
+
+    fn since_now(ops: &KeyedOps<'_, B>, holder: Holder) -> Self {
+        let mut held = Self::new(ops, holder);
+        held.held_since = Some(ops.limiter.now());
+        held
+    }
+
+    fn observe_release(&self) {
+        if let Some(since) = self.held_since {
+            let now = self.limiter.now();
+            self.limiter.inner.observe_hold(now.since(since), now);
+        }
     }
 
     fn renew_in_memory(&self) -> Result<(), Refusal> {
@@ -210,6 +227,7 @@ impl<B: Backend + ?Sized> Drop for Held<B> {
         if self.is_settled {
             return;
         }
+        self.observe_release();
         match &self.limiter.shared {
             // An expired id has nothing to release.
             None => {

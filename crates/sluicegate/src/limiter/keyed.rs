@@ -189,7 +189,7 @@ impl KeyedOps<'_> {
     /// # Errors
     /// When a limit does not support the operation, or the id is missing, unknown or in use.
     pub fn ask(&self, op: Op) -> Result<Answer, Refusal> {
-        self.ask_at(op, self.when())
+        self.ask_in_memory(op, self.when())
     }
 
     /// Acquires a slot of a concurrency limit and releases it when the guard is dropped. Other
@@ -208,7 +208,8 @@ impl KeyedOps<'_> {
     /// # Errors
     /// When the limits deny the request.
     pub fn permit(&self) -> Result<Permit, Denied> {
-        self.permit_in_memory()
+        let estimate = |denied| self.with_estimate(denied);
+        self.permit_in_memory().map_err(estimate)
     }
 
     /// Charges an estimate, which [`Reservation::commit`] settles within a minute.
@@ -262,7 +263,7 @@ impl KeyedOps<'_> {
         let holder = self.holder.unwrap_or_else(new_holder);
         let now = self.when();
         let op = Op::Acquire { cost: self.cost, max_wait: self.max_wait, holder: Some(holder) };
-        let verdict = self.ask_at(op, now)?.verdict;
+        let verdict = self.ask_in_memory(op, now)?.verdict;
         Denied::unless_allowed(verdict)?;
         Ok(Booking::new(self, holder, verdict, now))
     }
@@ -281,15 +282,26 @@ impl<B: ?Sized> KeyedOps<'_, B> {
             }
             Some(_) => {
                 let op = Op::Hit { cost: self.cost, holder: self.holder };
-                self.ask_at(op, now).map_or_else(|_| self.peek_in_memory(), |answer| answer.verdict)
+                self.ask_in_memory(op, now)
+                    .map_or_else(|_| self.peek_in_memory(), |answer| answer.verdict)
             }
         }
     }
 
     pub(super) fn peek_in_memory(&self) -> Verdict {
         // No algorithm refuses a peek.
-        let peeked = self.ask_at(Op::Peek { cost: self.cost }, self.when());
+        let peeked = self.ask_in_memory(Op::Peek { cost: self.cost }, self.when());
         peeked.map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
+    }
+
+    /// The same denial, with an estimate of when a slot is released where a slot is lacking.
+    pub(super) fn with_estimate(&self, denied: Denied) -> Denied {
+        match denied {
+            Denied::NotNow(verdict) => {
+                Denied::NotNow(self.limiter.inner.with_estimate(verdict, self.when()))
+            }
+            denied => denied,
+        }
     }
 
     pub(super) fn when(&self) -> Timestamp {
@@ -300,13 +312,21 @@ impl<B: ?Sized> KeyedOps<'_, B> {
         self.limiter.inner.shards.hash(self.key)
     }
 
-    pub(super) fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+    pub(super) fn ask_in_memory(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+        let answer = self.ask_at(op, now)?;
+        Ok(Answer { verdict: self.limiter.inner.with_estimate(answer.verdict, now), ..answer })
+    }
+
+    /// The same with the end of a lease in place of an estimate.
+    fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         self.limiter.inner.apply(self.hash(), Some(self.key), op, now)
     }
 }
 
 impl<B: Backend + ?Sized> KeyedOps<'_, B> {
+    /// A denial has the end of a lease: a waiter is woken then.
     pub(super) fn permit_in_memory(&self) -> Result<Permit<B>, Denied> {
+        self.limiter.inner.hold_time.take(None);
         let holder = self.holder.unwrap_or_else(new_holder);
         let op = Op::Hit { cost: self.cost, holder: Some(holder) };
         let verdict = self.ask_at(op, self.when())?.verdict;
@@ -315,9 +335,10 @@ impl<B: Backend + ?Sized> KeyedOps<'_, B> {
     }
 
     pub(super) fn reserve_in_memory(&self, ttl: Span) -> Result<Reservation<B>, Denied> {
+        self.limiter.inner.hold_time.take(Some(ttl));
         let holder = self.holder.unwrap_or_else(new_holder);
         let op = Op::Reserve { cost: self.cost, ttl, holder };
-        let verdict = self.ask_at(op, self.when())?.verdict;
+        let verdict = self.ask_in_memory(op, self.when())?.verdict;
         Denied::unless_allowed(verdict)?;
         Ok(Reservation::new(self, holder, verdict))
     }

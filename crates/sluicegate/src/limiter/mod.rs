@@ -27,7 +27,7 @@ use sluicegate_core::account::{Answer, Moment};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::mode::Gate;
 use sluicegate_core::op::{Op, OpKind, Refusal};
-use sluicegate_core::time::Timestamp;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 pub use together::Together;
 pub use wait::Booking;
@@ -35,6 +35,7 @@ pub use wait::Booking;
 use crate::answer::Policy;
 use crate::clock::TimeSource;
 use crate::engine::MemoryBackend;
+use crate::hold_time::HoldTime;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::{Event, Listener};
 use crate::memory::{Answered, Shards, UNCOUNTED, prefetch};
@@ -80,6 +81,8 @@ struct Inner {
     /// Shared with the rule of this limiter, if any.
     gate: Arc<Mutex<Gate>>,
     waiters: wait::Waiters,
+    /// How long its slots are held.
+    hold_time: HoldTime,
     /// Whether snapshots exclude it.
     retired: AtomicBool,
 }
@@ -229,7 +232,23 @@ impl Inner {
         let op = Op::Hit { cost, holder: Some(new_holder()) };
         // No algorithm refuses a hit with a fresh id.
         if let Ok(answer) = self.apply(hash, Some(key), op, now) {
-            *verdict = answer.verdict;
+            *verdict = self.with_estimate(answer.verdict, now);
+        }
+    }
+
+    /// The same verdict, with an estimate of when a slot is released where a slot is lacking.
+    fn with_estimate(&self, mut verdict: Verdict, now: Timestamp) -> Verdict {
+        if !verdict.is_allowed() {
+            let rule = self.rule.read().clone();
+            self.hold_time.estimate_wait(&rule.limits, &mut verdict, now);
+        }
+        verdict
+    }
+
+    /// Records that a slot was released, if the limits have slots.
+    fn observe_hold(&self, held: Span, now: Timestamp) {
+        if self.rule.read().policies.iter().any(Policy::has_slots) {
+            self.hold_time.observe(held, now);
         }
     }
 

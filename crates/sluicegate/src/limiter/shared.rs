@@ -111,9 +111,13 @@ impl<B: Backend + ?Sized> SharedCounters<B> {
             let algorithm = step.counter.rule.map_or("", |rule| rule.limits[0].algorithm());
             return Err(Refusal::Unsupported { op: op.kind(), algorithm, reason: EVENTUAL }.into());
         }
+        if let Op::Reserve { ttl, .. } = op {
+            step.counter.limiter.hold_time().take(Some(ttl));
+        }
         let now = self.engine.now();
         let steps = std::slice::from_ref(&step);
-        let answer = self.engine.backend().apply_to(steps, op, now).await?.answer;
+        let mut answer = self.engine.backend().apply_to(steps, op, now).await?.answer;
+        answer.verdict = step.counter.limiter.inner.with_estimate(answer.verdict, now);
         self.notify(op.kind(), key, op.cost(), &answer.verdict);
         Ok(answer)
     }
@@ -421,7 +425,7 @@ impl<B: Backend + ?Sized> KeyedOps<'_, B> {
     /// store does not answer.
     pub async fn ask_async(&self, op: Op) -> Result<Answer, ApplyError> {
         match &self.limiter.shared {
-            None => self.ask_at(op, self.when()).map_err(ApplyError::Refused),
+            None => self.ask_in_memory(op, self.when()).map_err(ApplyError::Refused),
             Some(shared) => shared.apply(self.key, op).await,
         }
     }

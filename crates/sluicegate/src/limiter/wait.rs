@@ -400,7 +400,7 @@ impl<'a> SlotWait<'a> {
         let now = self.inner.now();
         match denied.retry_after() {
             Some(after) if now < self.deadline => Err(now.after(after).min(self.deadline)),
-            _ => Ok(Err(denied)),
+            _ => Ok(Err(ops.with_estimate(denied))),
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Context {
     pub limit: Option<String>,
     /// Of a denial: milliseconds to wait.
     pub retry_after_ms: Option<u64>,
+    /// Of a denial: `true` if that is an estimate, since a slot of a concurrency limit is lacking.
+    pub estimated: Option<bool>,
     /// Of a request that can never pass: the largest cost that could.
     pub max_cost: Option<u64>,
     /// Of a malformed body: the line, from 1 on.
