@@ -17,7 +17,7 @@ use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_rules::plan::Target;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
-use sluicegate_rules::set::{RuleNo, RuleSet};
+use sluicegate_rules::set::{MatchedRule, RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 mod departures;
@@ -128,8 +128,7 @@ fn request_differences(case: &Value, rules: &RuleSet) -> Vec<String> {
             continue;
         }
         let ours = rules.find(domain, &entries).map(|found| {
-            let mut stat = String::new();
-            rules.write_stat_key(found.no, &entries, &found.path, &mut stat);
+            let stat = stat_key(rules, domain, &entries, &found);
             (described(found.rule, &stat), found.path)
         });
         let theirs = asked["rule"].as_object().map(|rule| {
@@ -343,6 +342,19 @@ fn add(counts: &mut Counts, place: Option<usize>, stats: Stats) {
     }
 }
 
+/// The name of a rule and of values in metrics.
+fn stat_key(
+    rules: &RuleSet,
+    domain: &str,
+    entries: &[Entry<'_>],
+    found: &MatchedRule<'_>,
+) -> String {
+    let (mut identity, mut key) = (Vec::new(), String::new());
+    rules.write_identity(rules.domain(domain).unwrap(), entries, &found.path, &mut identity);
+    rules.write_stat_key(found.no, &identity, &mut key);
+    key
+}
+
 /// What their metrics call the rules that a call is under.
 fn stat_names(call: &Value, rules: &RuleSet) -> Vec<(String, RuleNo)> {
     let mut names = Vec::new();
@@ -350,9 +362,9 @@ fn stat_names(call: &Value, rules: &RuleSet) -> Vec<(String, RuleNo)> {
     for one in call["descriptors"].as_array().into_iter().flatten().filter(plain) {
         let texts = entries_of(&one["entries"]);
         let entries: Vec<Entry<'_>> = texts.iter().map(|(k, v)| Entry::new(k, v)).collect();
-        if let Some(found) = rules.find(call["domain"].as_str().unwrap(), &entries) {
-            let mut name = String::new();
-            rules.write_stat_key(found.no, &entries, &found.path, &mut name);
+        let domain = call["domain"].as_str().unwrap();
+        if let Some(found) = rules.find(domain, &entries) {
+            let name = stat_key(rules, domain, &entries, &found);
             names.push((name.replace([':', '|'], "_"), found.no));
         }
     }

@@ -1,11 +1,11 @@
-//! Identities: the bytes that name a counter, and the names of metrics.
+//! Identities: the bytes that name a counter.
 //!
 //! An identity is the domain, then for each entry its key and its value or a substitute: the node
 //! (values share a counter), or the node and a network (addresses share a counter).
 
 use super::networks::address;
-use super::{DomainNo, Kind, MatchPath, Node, RuleNo, RuleSet};
-use crate::domain::{Counter, Joint};
+use super::{DomainNo, Kind, MatchPath, Node, RuleSet};
+use crate::domain::Counter;
 use crate::network::Network;
 use crate::request::Entry;
 
@@ -79,55 +79,6 @@ impl RuleSet {
             }
         }
     }
-
-    /// Appends the name in envoyproxy/ratelimit's metrics: `shop.user_id.path_/login*`.
-    ///
-    /// # Panics
-    /// When the rule or the path is of another set.
-    pub fn write_stat_key(
-        &self,
-        no: RuleNo,
-        entries: &[Entry<'_>],
-        path: &MatchPath,
-        out: &mut String,
-    ) {
-        let detailed = self.rule(no).detailed_metric;
-        let shares = |node: &u32| self.nodes[*node as usize].counter == Counter::Shared;
-        // As in envoyproxy/ratelimit: an entry without a value retains its `_`, unless a node
-        // shares its counter.
-        let joint_stays = detailed && !path.nodes.iter().any(shares);
-        out.push_str(self.domain_of(no));
-        for (entry, number) in entries.iter().zip(&path.nodes) {
-            let node = &self.nodes[*number as usize];
-            out.push('.');
-            if (detailed || node.value_to_metric) && !shares(number) {
-                out.push_str(entry.key);
-                if joint_stays || !entry.value.is_empty() {
-                    out.push('_');
-                    out.push_str(entry.value);
-                }
-            } else {
-                self.write_configured(node, entry.key, out);
-            }
-        }
-    }
-}
-
-impl RuleSet {
-    /// Appends the text of a node. Where key and value are one text, a pattern may have been
-    /// written for another key; as there, the entry's key comes first then.
-    fn write_configured(&self, node: &Node, key: &str, out: &mut String) {
-        let text = self.text(node);
-        let joined = node.of_level.joint() == Joint::Joined;
-        if joined && text.contains('*') {
-            let rest = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
-            out.push_str(key);
-            out.push('_');
-            out.push_str(rest.unwrap_or(text));
-        } else {
-            out.push_str(text);
-        }
-    }
 }
 
 /// Appends the identity of entries without a rule.
@@ -174,6 +125,27 @@ pub(super) fn split_network(rest: &mut &[u8]) -> Option<Network> {
     Some(network)
 }
 
+/// What an identity has of the value of an entry.
+pub(super) enum CountedValue<'a> {
+    Value(&'a [u8]),
+    /// The text of the node.
+    Node(&'a [u8]),
+    Network(Network),
+}
+
+/// Takes the value of an entry, behind its key.
+pub(super) fn split_value<'a>(rest: &mut &'a [u8]) -> CountedValue<'a> {
+    match split_byte(rest) {
+        Some(NODE) => CountedValue::Node(split_node(rest).map_or(&[][..], |(_, text)| text)),
+        Some(NETWORK) => {
+            let network = split_network(rest);
+            split_node(rest);
+            network.map_or(CountedValue::Value(&[]), CountedValue::Network)
+        }
+        _ => CountedValue::Value(split_part(rest).unwrap_or_default()),
+    }
+}
+
 /// Appends the prefix of envoyproxy/ratelimit's key for an identity: `shop_user_id_42_`. The start
 /// of the window follows there.
 ///
@@ -206,21 +178,15 @@ pub fn write_envoy_key(identity: &[u8], out: &mut Vec<u8>) {
     while let Some(key) = split_part(&mut rest) {
         out.extend(key);
         out.push(b'_');
-        match split_byte(&mut rest) {
-            Some(NODE) => {
-                let text = split_node(&mut rest).map_or(&[][..], |(_, text)| text);
+        match split_value(&mut rest) {
+            CountedValue::Node(text) => {
                 // The text of a node begins with its key, unless it was written for another key and
                 // matches all the same.
                 let value = text.strip_prefix(key).and_then(|text| text.strip_prefix(b"_"));
                 out.extend(value.unwrap_or(text));
             }
-            Some(NETWORK) => {
-                if let Some(network) = split_network(&mut rest) {
-                    out.extend(network.to_string().into_bytes());
-                }
-                split_node(&mut rest);
-            }
-            _ => out.extend(split_part(&mut rest).unwrap_or_default()),
+            CountedValue::Network(network) => out.extend(network.to_string().into_bytes()),
+            CountedValue::Value(value) => out.extend(value),
         }
         out.push(b'_');
     }

@@ -20,6 +20,7 @@ mod find;
 mod identity;
 mod networks;
 mod patterns;
+mod stat_key;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,7 @@ pub use tree::Configured;
 use self::networks::Networks;
 use self::patterns::Patterns;
 use self::table::Table;
-use crate::domain::ForwardAuth;
-use crate::domain::{Counter, Domain, Joint};
+use crate::domain::{Counter, Domain, ForwardAuth, Joint};
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig};
 

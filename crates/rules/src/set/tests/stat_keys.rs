@@ -6,8 +6,9 @@ use crate::domain::Counter;
 fn stat_key(set: &RuleSet, written: &str) -> String {
     let entries = entries(written);
     let found = set.find("d", &entries).expect("no rule");
-    let mut key = String::new();
-    set.write_stat_key(found.no, &entries, &found.path, &mut key);
+    let (mut identity, mut key) = (Vec::new(), String::new());
+    set.write_identity(set.domain("d").expect("no domain"), &entries, &found.path, &mut identity);
+    set.write_stat_key(found.no, &identity, &mut key);
     key
 }
 
@@ -64,4 +65,20 @@ fn the_pattern_of_those_who_share() {
     assert_eq!(key(shares(), detailed(limited(1, any("b"))), "a=11 b="), "d.a_1*.b");
     let last = shared(detailed(limited(1, text("b", "2*"))));
     assert_eq!(key(any("a"), last, "a=1 b=22"), "d.a_1.b_2*");
+}
+
+#[test]
+fn names_depend_on_values_only_where_values_differ() {
+    let names_values = |first, second| {
+        let set = compiled(Joint::Joined, vec![above(first, vec![second])]);
+        set.names_values(set.rules().next().expect("no rule"))
+    };
+    let leaf = |node| limited(1, node);
+    assert!(!names_values(any("a"), leaf(any("b"))));
+    assert!(names_values(with_value(any("a")), leaf(text("b", "2"))));
+    assert!(names_values(any("a"), leaf(with_value(text("b", "2*")))));
+    assert!(!names_values(any("a"), leaf(with_value(text("b", "2")))), "one value");
+    assert!(!names_values(shared(with_value(text("a", "1*"))), leaf(any("b"))), "one counter");
+    assert!(names_values(any("a"), detailed(leaf(text("b", "2")))));
+    assert!(!names_values(text("a", "1"), detailed(leaf(text("b", "2")))));
 }
