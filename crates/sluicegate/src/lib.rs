@@ -138,8 +138,8 @@ pub use engine::{
     WithheldDomain, rules_of,
 };
 pub use engine::{
-    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, MemoryBackend, Operation,
-    Reloaded, Snapshot, Stats, Status,
+    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, ListedValue, MemoryBackend,
+    Operation, Reloaded, Snapshot, Stats, Status, ValueStats,
 };
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};

@@ -210,3 +210,63 @@ fn threads_add_up() {
     assert_eq!(stats(&engine, "shop/envoy"), counts([2 * all, 2 * all, 0, 0, 0]));
     assert_eq!(engine.snapshot().override_stats(), counts([all, all - 100, 20, 100, 0]));
 }
+
+const VALUES: &str = "
+domain: shop
+descriptors:
+  - { key: user, value_to_metric: true, rate_limit: { unit: minute, requests_per_unit: 2 } }
+  - { key: team, detailed_metric: true, limits: { algorithm: fixed_window, rate: 2/m } }
+  - { key: plain, rate_limit: { unit: minute, requests_per_unit: 2 } }
+";
+
+fn by_value(engine: &Engine, path: &str) -> Option<(Vec<(String, Stats)>, Stats)> {
+    let snapshot = engine.snapshot();
+    let no = snapshot.rules().rules().find(|no| snapshot.rules().path_of(*no) == path).unwrap();
+    let all = snapshot.value_stats(no)?;
+    assert_eq!(all.total, snapshot.stats(no));
+    Some((all.values.into_iter().map(|value| (value.key, value.stats)).collect(), all.other))
+}
+
+#[test]
+fn hits_by_value() {
+    let clock = ManualClock::new();
+    let build = |values| {
+        let builder = Engine::builder(rules(VALUES)).clock(clock.clone());
+        builder.metric_values(values).build().unwrap()
+    };
+    let engine = build(2);
+    for descriptors in ["user=a x3", "user=b x1", "user=c x1", "team=a x1", "plain=a x1"] {
+        check(&engine, descriptors);
+    }
+    let (values, other) = by_value(&engine, "shop/user").unwrap();
+    let expected =
+        [("shop.user_a", counts([3, 1, 1, 0, 0])), ("shop.user_b", counts([1, 0, 0, 1, 0]))];
+    assert_eq!(values, expected.map(|(key, stats)| (key.to_owned(), stats)));
+    assert_eq!(other, counts([1, 0, 0, 1, 0]));
+    let (values, _) = by_value(&engine, "shop/team").unwrap();
+    assert_eq!(values[0].0, "shop.team_a", "native limits too");
+    assert_eq!(by_value(&engine, "shop/plain"), None);
+    let disabled = build(0);
+    check(&disabled, "user=a x3");
+    assert_eq!(by_value(&disabled, "shop/user"), None);
+    assert_eq!(stats(&disabled, "shop/user").total_hits, 3);
+}
+
+#[test]
+fn hits_by_value_add_up_over_reloads() {
+    let clock = ManualClock::new();
+    let plain = VALUES.replace("value_to_metric: true, ", "");
+    let engine = Engine::builder(rules(&plain)).clock(clock).metric_values(5).build().unwrap();
+    check(&engine, "user=a x1");
+    engine.reload(rules(VALUES)).unwrap();
+    check(&engine, "user=a x1");
+    let (values, other) = by_value(&engine, "shop/user").unwrap();
+    assert_eq!((values[0].1.total_hits, other.total_hits), (1, 1), "those before are others");
+    engine.reload(rules(&plain)).unwrap();
+    check(&engine, "user=a x1");
+    assert_eq!(by_value(&engine, "shop/user"), None);
+    assert_eq!(stats(&engine, "shop/user").total_hits, 3);
+    engine.reload(rules(VALUES)).unwrap();
+    let (values, other) = by_value(&engine, "shop/user").unwrap();
+    assert_eq!((values[0].1.total_hits, other.total_hits), (1, 2));
+}

@@ -16,8 +16,9 @@ use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
 use super::slots::has_slots;
-use super::stats::HitCounters;
+use super::stats::{HitCounters, HitCounts};
 use super::unmatched::{self, UnmatchedCounters};
+use super::value_stats::{ValueBudget, ValueCounters, ValueStats};
 use super::{LimiterStore, Snapshot, Stats};
 use crate::answer::Policy;
 use crate::limit::LimitError;
@@ -57,6 +58,8 @@ pub(super) struct RuleSlot {
     /// What is published about its limits, once that was needed. Not that of `rule`, whose states
     /// may continue under another name.
     policies: OnceLock<Box<[Policy]>>,
+    /// Whether its hits are counted by value.
+    pub(super) counts_values: bool,
 }
 
 /// State of a rule, which outlives reloads. All of it is created on first use: an unused rule takes
@@ -69,6 +72,8 @@ pub struct RuleState {
     /// Load gate of an elastic rule, created by the first signal.
     gate: OnceLock<Arc<Mutex<Gate>>>,
     hits: OnceLock<HitCounters>,
+    /// Hits by value. They are not part of `hits`.
+    values: OnceLock<ValueCounters>,
     /// State of the backend.
     extension: Extension,
     /// Whether the rule was removed. Requests in flight may still use it.
@@ -85,18 +90,22 @@ pub(super) struct Overrides {
 
 impl ActiveRules {
     /// Rules without any state.
-    pub(super) fn first(rules: RuleSet) -> Result<Self, LimitError> {
+    pub(super) fn first(rules: RuleSet, values: &ValueBudget) -> Result<Self, LimitError> {
         check_all(&rules)?;
         let slots = rules.rules().map(|_| RuleSlot::default()).collect();
         let unmatched = unmatched::counters(&rules, None);
-        Ok(Self::new(rules, slots, unmatched))
+        Ok(Self::new(rules, slots, unmatched, values))
     }
 
     pub(super) fn new(
         rules: RuleSet,
-        slots: Box<[RuleSlot]>,
+        mut slots: Box<[RuleSlot]>,
         unmatched: UnmatchedCounters,
+        values: &ValueBudget,
     ) -> Self {
+        for (no, slot) in rules.rules().zip(&mut slots) {
+            slot.counts_values = values.is_enabled() && rules.names_values(no);
+        }
         let elastic = rules.rules().filter_map(|no| match rules.rule(no).mode {
             Mode::Elastic { gate, .. } => Some((no, gate)),
             Mode::Hard | Mode::Soft { .. } | Mode::Shadow => None,
@@ -239,7 +248,7 @@ impl RuleSlot {
 
     fn successor(&self) -> Self {
         let (rule, policies) = (OnceLock::new(), OnceLock::new());
-        Self { state: self.state.clone(), rule, generation: 0, policies }
+        Self { state: self.state.clone(), rule, generation: 0, policies, counts_values: false }
     }
 
     /// The limits that verdicts refer to by index, if they were needed yet.
@@ -272,8 +281,23 @@ impl RuleState {
         &self.extension
     }
 
+    /// Hits by value.
+    pub(super) fn values(&self, budget: &ValueBudget) -> &ValueCounters {
+        self.values.get_or_init(|| ValueCounters::new(budget))
+    }
+
     /// Counted hits.
     pub fn stats(&self) -> Stats {
+        let by_value = self.values.get().map(ValueCounters::total).unwrap_or_default();
+        self.plain_hits().plus(by_value).into()
+    }
+
+    pub(super) fn value_stats(&self) -> ValueStats {
+        ValueStats::new(self.values.get(), self.plain_hits())
+    }
+
+    /// Hits that were not counted by value.
+    fn plain_hits(&self) -> HitCounts {
         self.hits.get().map(HitCounters::read).unwrap_or_default()
     }
 
@@ -289,6 +313,7 @@ impl Default for RuleState {
             number: new_number(),
             gate: OnceLock::new(),
             hits: OnceLock::new(),
+            values: OnceLock::new(),
             extension: Extension::default(),
             is_retired: AtomicBool::new(false),
         }

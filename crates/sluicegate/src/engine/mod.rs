@@ -15,6 +15,7 @@ mod reload;
 mod slots;
 mod stats;
 mod unmatched;
+mod value_stats;
 #[cfg(feature = "tokio")]
 mod wait;
 #[cfg(feature = "config")]
@@ -38,6 +39,7 @@ pub use inspect::{Inspected, LimitState};
 pub use memory::MemoryBackend;
 pub use reload::Reloaded;
 pub use stats::Stats;
+pub use value_stats::{ListedValue, ValueStats};
 #[cfg(feature = "tokio")]
 pub use wait::Waited;
 #[cfg(feature = "config")]
@@ -50,6 +52,7 @@ use crate::store::CounterStore;
 use active_rules::{ActiveRules, Overrides};
 use backend::{Backend, Call, Deferred, StoreError};
 use stats::{NEAR_LIMIT_RATIO, NearLimit};
+use value_stats::ValueBudget;
 
 /// Enforces a set of rules on requests.
 ///
@@ -105,6 +108,7 @@ struct EngineState {
     overrides: Overrides,
     store: LimiterStore,
     near_limit: NearLimit,
+    values: ValueBudget,
     denies_unmatched: bool,
     /// Requests for domains without rules.
     unknown_domains: AtomicU64,
@@ -131,6 +135,7 @@ pub struct EngineBuilder {
     memory: Option<Memory>,
     clock: Option<Arc<dyn Clock>>,
     near_limit_ratio: Option<f32>,
+    metric_values: usize,
     denies_unmatched: bool,
 }
 
@@ -363,6 +368,40 @@ impl EngineBuilder {
         Self { near_limit_ratio: Some(ratio), ..self }
     }
 
+    /// Maximum number of values that [`Snapshot::value_stats`] lists for a rule with
+    /// `detailed_metric` or `value_to_metric`; by default 0, and hits are counted by rule alone.
+    /// All rules together list at most 10,000 values.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")] {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, rules_of};
+    ///
+    /// let rules = rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - { key: user, value_to_metric: true, rate_limit: { unit: year, requests_per_unit: 9 } }
+    /// ",
+    /// )?;
+    /// let engine = Engine::builder(rules).metric_values(1).build()?;
+    /// for user in ["alice", "bob", "alice"] {
+    ///     let entries = [Entry::new("user", user)];
+    ///     let descriptors = [Descriptor::of(&entries)];
+    ///     let _ = engine.check(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
+    /// }
+    /// let snapshot = engine.snapshot();
+    /// let no = snapshot.rules().rules().next().expect("a rule");
+    /// let stats = snapshot.value_stats(no).expect("hits by value");
+    /// assert_eq!(stats.values[0].key, "shop.user_alice");
+    /// assert_eq!((stats.values[0].stats.total_hits, stats.other.total_hits), (2, 1));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metric_values(self, per_rule: usize) -> Self {
+        Self { metric_values: per_rule, ..self }
+    }
+
     /// Whether requests are denied that have a descriptor without a rule, or a domain without
     /// rules; by default they pass. A descriptor that the rules name without a limit is exempt.
     ///
@@ -420,7 +459,8 @@ impl EngineBuilder {
             memory: self.memory.unwrap_or_default(),
             clock: TimeSource::new(self.clock),
         };
-        let active = ActiveRules::first(self.rules)?;
+        let values = ValueBudget::new(self.metric_values);
+        let active = ActiveRules::first(self.rules, &values)?;
         let overrides = Overrides::default();
         active.adopt_restored(&store);
         overrides.adopt_restored(&store);
@@ -429,6 +469,7 @@ impl EngineBuilder {
             overrides,
             store,
             near_limit: NearLimit::new(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
+            values,
             denies_unmatched: self.denies_unmatched,
             unknown_domains: AtomicU64::new(0),
             reloading: Mutex::new(()),

@@ -48,7 +48,7 @@ pub struct Stats {
     pub shadow_mode: u64,
 }
 
-/// Counts that one hit adds.
+/// Counts that one hit adds, or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct HitCounts {
     pub(super) within: u64,
@@ -111,7 +111,7 @@ impl Snapshot<'_> {
     /// Hits under limits that came with their requests, all together.
     #[must_use]
     pub fn override_stats(&self) -> Stats {
-        self.engine.overrides.hits().read()
+        self.engine.overrides.hits().read().into()
     }
 
     /// Counts a hit by the verdicts of its steps.
@@ -123,7 +123,7 @@ impl Snapshot<'_> {
                 _ if is_once && first_same(plan, index) < index => {}
                 ChargedLimits::Rule(no) => {
                     let cost = if is_once { largest_cost(plan, index) } else { step.cost };
-                    self.count_one(no, cost, &status.verdict);
+                    self.count_one(no, cost, &status.verdict, || plan.identity(step));
                 }
                 ChargedLimits::Override(limit) => {
                     let (max, near) = (u64::from(limit.requests_per_unit), self.engine.near_limit);
@@ -134,7 +134,14 @@ impl Snapshot<'_> {
         }
     }
 
-    fn count_one(&self, no: RuleNo, cost: u64, verdict: &Verdict) {
+    #[inline]
+    fn count_one<'p>(
+        &self,
+        no: RuleNo,
+        cost: u64,
+        verdict: &Verdict,
+        identity: impl FnOnce() -> &'p [u8],
+    ) {
         let near = self.engine.near_limit;
         let slot = &self.active.slots[no.index()];
         let counts = match &self.active.rules.rule(no).limits {
@@ -144,7 +151,10 @@ impl Snapshot<'_> {
             }
             Limits::Native(_) => all_or_nothing(slot.known_policies(), near, cost, verdict),
         };
-        slot.state.hits().add(counts);
+        match slot.counts_values {
+            false => slot.state.hits().add(counts),
+            true => self.count_value(no, identity(), counts),
+        }
     }
 }
 
@@ -233,15 +243,52 @@ impl HitCounters {
         }
     }
 
-    pub(super) fn read(&self) -> Stats {
+    pub(super) fn read(&self) -> HitCounts {
         let sum = |counter: fn(&RuleCounters) -> &AtomicU64| self.0.sum(counter);
-        let (within_limit, over_limit) = (sum(|one| &one.within), sum(|one| &one.over));
-        Stats {
-            total_hits: within_limit.wrapping_add(over_limit).wrapping_add(sum(|one| &one.below)),
-            over_limit,
-            near_limit: sum(|one| &one.near),
-            within_limit,
-            shadow_mode: sum(|one| &one.shadow),
+        HitCounts {
+            within: sum(|one| &one.within),
+            over: sum(|one| &one.over),
+            below: sum(|one| &one.below),
+            near: sum(|one| &one.near),
+            shadow: sum(|one| &one.shadow),
+        }
+    }
+}
+
+impl HitCounts {
+    /// All hits.
+    pub(super) const fn hits(self) -> u64 {
+        self.within.wrapping_add(self.over).wrapping_add(self.below)
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.combine(other, u64::wrapping_add)
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        self.combine(other, u64::wrapping_sub)
+    }
+
+    fn combine(self, other: Self, operation: fn(u64, u64) -> u64) -> Self {
+        Self {
+            within: operation(self.within, other.within),
+            over: operation(self.over, other.over),
+            below: operation(self.below, other.below),
+            near: operation(self.near, other.near),
+            shadow: operation(self.shadow, other.shadow),
+        }
+    }
+}
+
+impl From<HitCounts> for Stats {
+    fn from(counts: HitCounts) -> Self {
+        let HitCounts { within, over, near, shadow, .. } = counts;
+        Self {
+            total_hits: counts.hits(),
+            over_limit: over,
+            near_limit: near,
+            within_limit: within,
+            shadow_mode: shadow,
         }
     }
 }
