@@ -18,6 +18,10 @@ pub(crate) struct ReadArgs {
     /// Include files and directories whose names begin with a dot
     #[arg(long)]
     pub(crate) include_dot_files: bool,
+    /// List so many values of each rule with `detailed_metric` or `value_to_metric` in metrics, up
+    /// to 1000 (also: SLUICEGATE_METRIC_VALUES) [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) metric_values: Option<String>,
 }
 
 /// Files and the result of loading them.
@@ -52,6 +56,9 @@ impl ReadArgs {
         ];
         for (flag, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
             vars.set_flag(flag, "true");
+        }
+        if let Some(metric_values) = &self.metric_values {
+            vars.set_flag("--metric-values", metric_values);
         }
     }
 }

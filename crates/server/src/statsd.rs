@@ -3,6 +3,10 @@
 //! Each flush opens a connection, sends what was counted since the last flush, and closes it. The
 //! counts of a flush that fails are part of the next one, except those of lines that were written
 //! before: they may have arrived.
+//!
+//! Hits of a rule that is counted by value are sent under the keys of its values; those of other
+//! values, and of a value that was replaced since the last flush, under `<key of the rule>.other`.
+//! Together they are the hits of the rule.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::app::App;
 use crate::logs::events;
-use crate::metrics;
+use crate::metrics::{self, RuleCounter};
 use crate::telemetry::{BUCKETS_MICROS, Endpoint, Event, Fault};
 
 /// Options of the sink.
@@ -60,21 +64,34 @@ pub struct StatsdSink {
     sent: HashMap<Metric, u64>,
 }
 
-/// A counter that grew since the last flush.
+/// A line of a flush.
 #[derive(Debug)]
 struct Unsent {
     metric: Metric,
-    /// Its count at the last flush.
-    before: u64,
+    /// The counter of the rule, if the line is about one of its values.
+    rule: Option<Metric>,
+    /// What was counted since the last flush.
+    new: u64,
     line: String,
 }
 
 /// A counter that only grows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Metric {
     name: String,
+    /// Distinguishes the times that a value was listed, and all of them from counters of rules.
+    serial: Option<u64>,
     /// Upper bound of a bucket of response times; `None` for a plain counter.
     bucket_micros: Option<u64>,
+}
+
+/// Lines of one flush, and the counts that are sent with it.
+#[derive(Debug)]
+struct Flush<'a> {
+    before: &'a HashMap<Metric, u64>,
+    tags: &'a str,
+    counts: HashMap<Metric, u64>,
+    unsent: Vec<Unsent>,
 }
 
 /// Timeout of a connection attempt, and of sending.
@@ -134,10 +151,12 @@ impl StatsdSink {
         let sent = sent.await.map_err(|_| io::ErrorKind::TimedOut.into()).flatten();
         let written = text.len() - rest.len();
         let mut end = 0;
-        for Unsent { metric, before, line } in unsent {
+        for Unsent { metric, rule, new, line } in unsent {
             end += line.len();
             if end > written {
-                self.sent.insert(metric, before);
+                for metric in [Some(metric), rule].into_iter().flatten() {
+                    self.sent.entry(metric).and_modify(|sent| *sent = sent.saturating_sub(new));
+                }
             }
         }
         sent
@@ -149,25 +168,56 @@ impl StatsdSink {
     }
 
     fn take(&mut self, app: &App) -> Vec<Unsent> {
-        let counters = read(app);
-        let mut unsent = Vec::new();
-        for (metric, count) in &counters {
-            let before = self.sent.get(metric).copied().unwrap_or(0);
-            let new = count.saturating_sub(before);
-            if new > 0 {
-                let line = metric.line(new, &self.tags);
-                unsent.push(Unsent { metric: metric.clone(), before, line });
-            }
+        let (counts, unsent) = (HashMap::new(), Vec::new());
+        let mut flush = Flush { before: &self.sent, tags: &self.tags, counts, unsent };
+        metrics::each_rule_counter(&app.engine().snapshot(), |counter| flush.put_rule(counter));
+        for (metric, count) in read(app) {
+            let new = flush.take_new(&metric, count);
+            flush.put(&metric.name.clone(), metric, None, new);
         }
+        let Flush { counts, unsent, .. } = flush;
         // Without those of rules that were removed.
-        self.sent = counters.into_iter().collect();
+        self.sent = counts;
         unsent
     }
 }
 
+impl Flush<'_> {
+    fn put_rule(&mut self, counter: RuleCounter<'_>) {
+        let RuleCounter { key, name, count, values } = counter;
+        let of_key = |key: &str| format!("ratelimit.service.rate_limit.{key}.{name}");
+        let rule = Metric::new(of_key(key));
+        let mut rest = self.take_new(&rule, count);
+        let shown = if values.is_some() { of_key(&format!("{key}.other")) } else { of_key(key) };
+        for (key, serial, count) in values.into_iter().flatten() {
+            let metric = Metric { serial: Some(serial), ..Metric::new(of_key(key)) };
+            let new = self.take_new(&metric, count);
+            rest = rest.saturating_sub(new);
+            self.put(&of_key(key), metric, Some(&rule), new);
+        }
+        self.put(&shown, rule, None, rest);
+    }
+
+    /// What was counted since the last flush, which counts as sent.
+    fn take_new(&mut self, metric: &Metric, count: u64) -> u64 {
+        self.counts.insert(metric.clone(), count);
+        count.saturating_sub(self.before.get(metric).copied().unwrap_or(0))
+    }
+
+    fn put(&mut self, name: &str, metric: Metric, rule: Option<&Metric>, new: u64) {
+        if new > 0 {
+            let line = metric.line(name, new, self.tags);
+            self.unsent.push(Unsent { metric, rule: rule.cloned(), new, line });
+        }
+    }
+}
+
 impl Metric {
-    fn line(&self, new: u64, tags: &str) -> String {
-        let name = &self.name;
+    fn new(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    fn line(&self, name: &str, new: u64, tags: &str) -> String {
         match self.bucket_micros {
             None => format!("{name}{tags}:{new}|c\n"),
             Some(micros) => {
@@ -179,12 +229,10 @@ impl Metric {
     }
 }
 
+/// The counters that are not per rule.
 fn read(app: &App) -> Vec<(Metric, u64)> {
     let mut all = Vec::new();
-    let mut put = |name: String, count| all.push((Metric { name, bucket_micros: None }, count));
-    metrics::each_rule_counter(&app.engine().snapshot(), |key, counter, count| {
-        put(format!("ratelimit.service.rate_limit.{key}.{counter}"), count);
-    });
+    let mut put = |name: String, count| all.push((Metric::new(name), count));
     let telemetry = app.telemetry();
     let events = [
         ("service.config_load_success", Event::RulesLoaded),
@@ -207,7 +255,7 @@ fn read(app: &App) -> Vec<(Metric, u64)> {
     let bounds = BUCKETS_MICROS.iter().chain(BUCKETS_MICROS.last());
     for (bound, count) in bounds.zip(telemetry.response_times(grpc).buckets) {
         let name = format!("ratelimit_server.{}.response_time", grpc.name());
-        all.push((Metric { name, bucket_micros: Some(*bound) }, count));
+        all.push((Metric { bucket_micros: Some(*bound), ..Metric::new(name) }, count));
     }
     all
 }
@@ -251,6 +299,35 @@ mod tests {
         let error = sent.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(sink.take_lines(&app), "ratelimit.service.config_load_error:1|c\n");
+    }
+
+    #[tokio::test]
+    async fn hits_by_value_of_a_flush_that_breaks_are_part_of_the_next() {
+        use sluicegate::rules::request::{Descriptor, Entry, Request};
+
+        let rules = "domain: d\ndescriptors:\n- { key: k, value_to_metric: true, rate_limit: { \
+                     unit: year, requests_per_unit: 99 } }\n";
+        let engine = Engine::builder(sluicegate::rules_of(rules).unwrap()).metric_values(1);
+        let engine = engine.build().unwrap();
+        let hit = |value: &str, hits| {
+            let entries = [Entry::new("k", value)];
+            let descriptors = [Descriptor::of(&entries)];
+            let _ = engine.check(&Request { domain: "d", descriptors: &descriptors, hits });
+        };
+        hit("a", 3);
+        hit("b", 2);
+        let (app, mut sink) = (App::new(engine.clone()), sink(0));
+        let (mut near, far) = tokio::io::duplex(1);
+        drop(far);
+        sink.send(&mut near, &app).await.unwrap_err();
+        // Listed instead of `a`, whose hits were not sent.
+        hit("b", 4);
+        let lines = sink.take_lines(&app);
+        let key = "ratelimit.service.rate_limit.d";
+        let lines: Vec<_> = lines.lines().filter(|line| line.contains("total_hits")).collect();
+        let sent = [format!("{key}.k_b.total_hits:4|c"), format!("{key}.k.other.total_hits:5|c")];
+        assert_eq!(lines, sent);
+        assert_eq!(sink.take_lines(&app), "");
     }
 
     #[tokio::test]

@@ -190,6 +190,44 @@ descriptors:
     assert_eq!(unknown, Some(1.0));
 }
 
+/// Labels `key` and values of a family by value.
+fn by_value(scrape: &Scrape, name: &str, rule: &str) -> Vec<(String, f64)> {
+    let name = format!("sluicegate_rule_values_{name}");
+    let labels = [("domain", "m"), ("rule", rule)];
+    let samples = scrape.with(&name, &labels);
+    samples.map(|one| (one.labels["key"].clone(), one.value)).collect()
+}
+
+#[test]
+fn hits_by_value_are_bounded_and_add_up() {
+    let rules = r#"
+domain: m
+descriptors:
+  - { key: det, value: "x*", detailed_metric: true, rate_limit: { unit: hour, requests_per_unit: 2 } }
+  - key: team
+    value_to_metric: true
+    descriptors: [{ key: path, rate_limit: { unit: hour, requests_per_unit: 2 } }]
+  - { key: plain, rate_limit: { unit: hour, requests_per_unit: 2 } }
+"#;
+    let engine = Engine::builder(rules_of(rules).unwrap()).clock(ManualClock::new());
+    let service = App::new(engine.metric_values(2).build().unwrap());
+    for (entries, hits) in
+        [("det=xa", 3), ("det=x:b", 1), ("det=xc", 1), ("team=a, path=/1", 1), ("plain=a", 1)]
+    {
+        hit(&service, entries, hits);
+    }
+    let scrape = scrape(&service);
+    let of = |name| by_value(&scrape, name, "m/det=x*");
+    let expected = |all: [(&str, f64); 3]| all.map(|(key, value)| (key.to_owned(), value));
+    assert_eq!(of("total_hits"), expected([("det_x_b", 1.0), ("det_xa", 3.0), ("other", 1.0)]));
+    assert_eq!(of("over_limit"), expected([("det_x_b", 0.0), ("det_xa", 1.0), ("other", 0.0)]));
+    let team = by_value(&scrape, "total_hits", "m/team/path");
+    assert_eq!(team, [("other".to_owned(), 0.0), ("team_a.path".to_owned(), 1.0)]);
+    assert!(by_value(&scrape, "total_hits", "m/plain").is_empty());
+    let total = scrape.value("ratelimit_service_rate_limit_total_hits", &[("key1", "det_x*")]);
+    assert_eq!(total, Some(5.0), "the counters of the rule are the same with and without values");
+}
+
 #[test]
 fn no_name_of_a_rule_breaks_the_format() {
     let names = ["a\"b", "a\\b", "a\nb", "a}b", "{a=\"b\"} 1", "a..b", ".", "é", " ", "a\u{0}b"];

@@ -17,9 +17,9 @@ descriptors:
   - { key: ip, value: 10.0.0.1, rate_limit: { unit: year, requests_per_unit: 9 } }
 ";
 
-fn app() -> (Engine, App, StatsdSink) {
-    let rules = rules_of(RULES).unwrap();
-    let engine = Engine::builder(rules).clock(ManualClock::new()).build().unwrap();
+fn app(rules: &str, metric_values: usize) -> (Engine, App, StatsdSink) {
+    let engine = Engine::builder(rules_of(rules).unwrap()).clock(ManualClock::new());
+    let engine = engine.metric_values(metric_values).build().unwrap();
     let flush_interval = Duration::from_secs(10);
     let (host, tags) = ("localhost".to_owned(), [].into());
     let options = Options { host, port: 8125, flush_interval, tags };
@@ -35,7 +35,7 @@ fn hit(engine: &Engine, key: &str, value: &str) {
 
 #[test]
 fn a_flush_has_what_was_counted_since_the_last() {
-    let (engine, app, mut sink) = app();
+    let (engine, app, mut sink) = app(RULES, 0);
     (0..3).for_each(|_| hit(&engine, "user", "alice"));
     hit(&engine, "ip", "10.0.0.1");
     let rule = "ratelimit.service.rate_limit.shop";
@@ -60,7 +60,7 @@ fn a_flush_has_what_was_counted_since_the_last() {
 
 #[test]
 fn calls_and_their_times() {
-    let (_, app, mut sink) = app();
+    let (_, app, mut sink) = app(RULES, 0);
     let telemetry = app.telemetry();
     telemetry.record_responses(Endpoint::ShouldRateLimit, Span::from_micros(200), 4);
     telemetry.record_failure(Endpoint::Json, Fault::Store);
@@ -69,4 +69,45 @@ fn calls_and_their_times() {
                     ratelimit_server.ShouldRateLimit.total_requests:4|c\n\
                     ratelimit_server.ShouldRateLimit.response_time:0.25|ms|@0.25\n";
     assert_eq!(lines, expected);
+}
+
+/// The total hits of a flush, by the key of their rule and value.
+fn total_hits(lines: &str) -> Vec<(&str, u64)> {
+    let read = |line: &'_ str| {
+        let (key, count) = line.split_once(".total_hits:")?;
+        Some((key.len(), count.strip_suffix("|c")?.parse().ok()?))
+    };
+    let prefix = "ratelimit.service.rate_limit.".len();
+    let all = lines.lines().filter_map(|line| read(line).map(|(end, n)| (&line[prefix..end], n)));
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn values_have_the_keys_of_envoyproxy_ratelimit() {
+    let rules = "domain: shop
+descriptors:
+  - { key: user, value_to_metric: true, rate_limit: { unit: year, requests_per_unit: 100 } }
+  - { key: user, value: bob, rate_limit: { unit: year, requests_per_unit: 100 } }
+";
+    let (engine, app, mut sink) = app(rules, 2);
+    (0..5).for_each(|_| hit(&engine, "user", "alice"));
+    for user in ["x\ny:1|c", "10.0.0.1", "bob"] {
+        hit(&engine, "user", user);
+    }
+    let lines = sink.take_lines(&app);
+    let other = "shop.user.other";
+    let first =
+        [(other, 1), ("shop.user_alice", 5), ("shop.user_bob", 1), ("shop.user_x_y_1_c", 1)];
+    assert_eq!(total_hits(&lines), first);
+    // The address is listed, replaced and listed again before the next flush.
+    hit(&engine, "user", "10.0.0.1");
+    (0..3).for_each(|_| hit(&engine, "user", "x\ny:1|c"));
+    (0..4).for_each(|_| hit(&engine, "user", "10.0.0.1"));
+    hit(&engine, "user", "alice");
+    let lines = sink.take_lines(&app);
+    let second = [(other, 7), ("shop.user_10_0_0_1", 1), ("shop.user_alice", 1)];
+    assert_eq!(total_hits(&lines), second, "all nine hits, each once");
+    assert_eq!(sink.take_lines(&app), "");
 }

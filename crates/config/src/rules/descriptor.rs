@@ -68,6 +68,9 @@ impl Reader<'_> {
         let limited = found.get(Key::RateLimit).or(found.get(Key::Limits)).is_some();
         let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
         self.without_effect(input, &found, limited, childless);
+        let is_detailed = rule.as_ref().is_some_and(|rule| rule.detailed_metric);
+        self.warn_of_values(input, &found, Key::DetailedMetric, is_detailed);
+        self.warn_of_values(input, &found, Key::ValueToMetric, value_to_metric == Ok(true));
         // Invalid parts are reported; the rest remains, so that further problems are found.
         let node = DescriptorConfig {
             key: key.ok()?.to_owned(),
@@ -195,6 +198,34 @@ impl Reader<'_> {
         }
     }
 
+    /// Why a key that envoyproxy/ratelimit accepts is an error in this file.
+    fn native_reason(&self, key: Key) -> String {
+        match self.native {
+            Some((native, at)) if key.belongs(Level::Descriptor, Form::Envoy) => format!(
+                " (only a warning in Envoy's form; `{}` on line {} makes this file native)",
+                native.name(),
+                at.line
+            ),
+            _ => String::new(),
+        }
+    }
+
+    /// Warns of the first key of a file that adds values to metrics, if metrics have none.
+    fn warn_of_values<'t>(
+        &mut self,
+        input: &Value<'t, '_>,
+        found: &Found<'t>,
+        key: Key,
+        is_on: bool,
+    ) {
+        let Some(pair) = found.get(key).filter(|_| is_on && self.warn_of_values) else { return };
+        self.warn_of_values = false;
+        let message = "has no effect: values in metrics are off; list the most frequent ones of each rule \
+                       with `--metric-values 100` (SLUICEGATE_METRIC_VALUES=100), or remove this \
+                       (reported once for each file)";
+        self.report.warn(pair.key.at, input.field(pair).path, message.to_owned());
+    }
+
     /// Reports settings without effect.
     fn without_effect<'t>(
         &mut self,
@@ -203,11 +234,12 @@ impl Reader<'_> {
         limited: bool,
         childless: bool,
     ) {
-        let warn = |reader: &mut Self, pair: &'t Pair, message: &str| {
+        let warn = |reader: &mut Self, key: Key, pair: &'t Pair, message: &str| {
             // In Envoy's form, disabling an absent setting is not an error.
             let idle = reader.form == Form::Envoy && is_off(pair);
             if !idle {
-                reader.warn_or_refuse(pair.key.at, &input.field(pair).path, message.to_owned());
+                let message = format!("{message}{}", reader.native_reason(key));
+                reader.warn_or_refuse(pair.key.at, &input.field(pair).path, message);
             }
         };
         if limited {
@@ -221,13 +253,13 @@ impl Reader<'_> {
         };
         for key in ON_LIMITS {
             if let Some(pair) = found.get(key) {
-                warn(self, pair, message);
+                warn(self, key, pair, message);
             }
         }
         let message = "has no effect without a limit here or below; add one, or remove this";
         for key in ON_IDENTITIES {
             if let Some(pair) = found.get(key).filter(|_| childless) {
-                warn(self, pair, message);
+                warn(self, key, pair, message);
             }
         }
     }

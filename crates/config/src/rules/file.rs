@@ -6,7 +6,7 @@ use super::descriptor::Origin;
 use super::forward_auth::ForwardAuthSource;
 use super::keys::{Form, Key, Level};
 use super::reader::{Found, Reader};
-use super::{KEY_CHARS_MAX, Source, VALUE_CHARS_MAX};
+use super::{KEY_CHARS_MAX, Options, Source, VALUE_CHARS_MAX};
 use crate::fields::{Path, Value};
 use crate::problem::{Position, Report, Reported};
 use crate::yaml::{self, Content, Node};
@@ -30,7 +30,12 @@ const START: Position = Position { line: 1, column: 1 };
 
 /// Reads a file. Problems are added to the report; the valid parts are returned, so that they are
 /// compared with other files.
-pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option<FileRead> {
+pub(super) fn read(
+    index: usize,
+    source: &Source,
+    options: &Options,
+    report: &mut Report,
+) -> Option<FileRead> {
     let (root, second) = match yaml::first_document(&source.text) {
         Ok(read) => read,
         Err(error) => {
@@ -39,8 +44,11 @@ pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option
             return None;
         }
     };
-    let form = root.as_ref().map_or(Form::Envoy, form_of);
-    let mut reader = Reader { form, source: index, replaced: false, report };
+    let native = root.as_ref().and_then(native_key);
+    let form = if native.is_some() { Form::Native } else { Form::Envoy };
+    let warn_of_values = options.warn_of_metric_values;
+    let mut reader =
+        Reader { form, native, source: index, replaced: false, warn_of_values, report };
     if let Some(at) = second {
         let message = "a second document begins here and only the first is read; write a file for \
                        each domain";
@@ -137,23 +145,17 @@ impl Reader<'_> {
     }
 }
 
-/// Native if the file uses any native key.
-fn form_of(node: &Node) -> Form {
-    let Content::Mapping(pairs) = &node.content else { return Form::Envoy };
-    for pair in pairs.iter() {
-        let Content::Scalar { text, .. } = &pair.key.content else { continue };
-        match Key::of(text) {
-            Some(key) if key.form() == Form::Native => return Form::Native,
-            Some(Key::Descriptors) => {
-                let Content::Sequence(items) = &pair.value.content else { continue };
-                if items.iter().any(|item| form_of(item) == Form::Native) {
-                    return Form::Native;
-                }
-            }
-            _ => {}
+/// The first native key of a file, and where it is: it makes the form of the file native.
+fn native_key(node: &Node) -> Option<(Key, Position)> {
+    let Content::Mapping(pairs) = &node.content else { return None };
+    pairs.iter().find_map(|pair| {
+        let Content::Scalar { text, .. } = &pair.key.content else { return None };
+        match (Key::of(text)?, &pair.value.content) {
+            (key, _) if key.form() == Form::Native => Some((key, pair.key.at)),
+            (Key::Descriptors, Content::Sequence(items)) => items.iter().find_map(native_key),
+            _ => None,
         }
-    }
-    Form::Envoy
+    })
 }
 
 /// An entry of a list, and where it was written.

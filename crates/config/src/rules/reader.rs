@@ -15,10 +15,14 @@ use crate::yaml::{Content, Node, Pair, Style};
 /// Reads one file.
 pub(super) struct Reader<'r> {
     pub(super) form: Form,
+    /// The key that makes the form native, and where it is.
+    pub(super) native: Option<(Key, Position)>,
     /// Index of the source.
     pub(super) source: usize,
     /// Whether the value is replaced later, so that envoyproxy/ratelimit checks only its types.
     pub(super) replaced: bool,
+    /// Whether to warn of the next key that adds values to metrics.
+    pub(super) warn_of_values: bool,
     pub(super) report: &'r mut Report,
 }
 

@@ -1,8 +1,9 @@
 //! Metrics in Prometheus' text format.
 //!
 //! Metrics of envoyproxy/ratelimit keep their names (`ratelimit_…`), so that dashboards and alerts
-//! keep working; the others begin with `sluicegate_`. Values that a client chooses never become
-//! labels, so the rules bound the number of series.
+//! keep working; the others begin with `sluicegate_`. Values that a client chooses become labels
+//! only where rules and settings ask for it, and then a bounded number of them: the number of
+//! series is bounded.
 
 mod levels;
 mod page;
@@ -11,7 +12,7 @@ mod store;
 
 pub(crate) use levels::level_name;
 pub(crate) use page::CONTENT_TYPE;
-pub(crate) use rules::each_rule_counter;
+pub(crate) use rules::{RuleCounter, each_rule_counter};
 
 use std::fs;
 

@@ -79,6 +79,7 @@ impl Server {
         let engine = Engine::builder(Default::default())
             .memory(&memory)
             .near_limit_ratio(settings.near_limit_ratio)
+            .metric_values(settings.rules.metric_values)
             .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow)
             .build();
         let engine = engine.map_err(|error| failed_to("build the engine", error))?;

@@ -61,6 +61,7 @@ impl Settings {
             "resp_password": self.resp_password.as_ref().map(|_| "hidden"),
             "rules": self.rules.paths.iter().map(|rules| path(rules)).collect::<Vec<_>>(),
             "merge_domains": self.rules.options.merge_domains,
+            "metric_values": self.rules.metric_values,
             "ignore_dot_files": self.rules.files.ignore_dot_files,
             "start_without_rules": self.start_without_rules,
             "rules_removal_grace_s": seconds(&self.rules_removal_grace),

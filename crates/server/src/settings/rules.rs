@@ -20,7 +20,12 @@ pub struct RulesSettings {
     pub options: Options,
     /// Variables of envoyproxy/ratelimit that form the path, for errors about it.
     pub path_source: Option<String>,
+    /// Values of a rule that metrics list; 0 for none.
+    pub metric_values: usize,
 }
+
+/// Maximum number of values of a rule that metrics list.
+const METRIC_VALUES_MAX: u64 = 1_000;
 
 /// Where envoyproxy/ratelimit finds its rules: a directory below a root.
 const ENVOY_PATH: [(&str, &str); 3] = [
@@ -77,11 +82,18 @@ impl RulesSettings {
         let included = read.boolean("SLUICEGATE_INCLUDE_DOT_FILES").unwrap_or(!ignored);
         let (paths, path_source) =
             if given.is_empty() { paths(read) } else { (given.to_vec(), None) };
+        let metric_values = read.number("SLUICEGATE_METRIC_VALUES", 0, METRIC_VALUES_MAX);
+        let metric_values = metric_values.unwrap_or(0) as usize;
         Self {
             paths,
             path_source,
             files: ReadOptions { ignore_dot_files: !included },
-            options: Options { merge_domains, quota_mode: read.is_true("QUOTA_MODE") },
+            options: Options {
+                merge_domains,
+                quota_mode: read.is_true("QUOTA_MODE"),
+                warn_of_metric_values: metric_values == 0,
+            },
+            metric_values,
         }
     }
 }

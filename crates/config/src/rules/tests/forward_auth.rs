@@ -59,7 +59,7 @@ fn the_key_makes_a_file_one_of_our_own_form() {
 
 #[test]
 fn one_of_several_files_may_have_it() {
-    let options = Options { merge_domains: true, quota_mode: false };
+    let options = Options { merge_domains: true, ..Options::default() };
     let with = source("a.yaml", &file("{ descriptors: [{ user: bearer }] }"));
     let without = source(
         "b.yaml",

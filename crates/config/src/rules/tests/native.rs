@@ -241,6 +241,11 @@ fn settings_need_limits() {
         let told = told(&text);
         assert_eq!(told.len(), 1, "{setting}: {told:?}");
         assert!(told[0].contains("has no effect without `limits` or `rate_limit`"), "{told:?}");
+        let key = setting.split(':').next().unwrap();
+        let is_of_envoy =
+            ["shadow_mode", "quota_mode", "detailed_metric", "metadata"].contains(&key);
+        let reason = "`allow` on line 2 makes this file native";
+        assert_eq!(told[0].contains(reason), is_of_envoy, "{told:?}");
     }
     for setting in ["shared: true", "prefix: { v4: 24 }"] {
         assert!(
