@@ -66,7 +66,7 @@ pub struct StatsdSink {
 
 /// A line of a flush.
 #[derive(Debug)]
-struct Unsent {
+struct UnsentCounter {
     metric: Metric,
     /// The counter of the rule, if the line is about one of its values.
     rule: Option<Metric>,
@@ -91,7 +91,7 @@ struct Flush<'a> {
     before: &'a HashMap<Metric, u64>,
     tags: &'a str,
     counts: HashMap<Metric, u64>,
-    unsent: Vec<Unsent>,
+    unsent: Vec<UnsentCounter>,
 }
 
 /// Timeout of a connection attempt, and of sending.
@@ -151,7 +151,7 @@ impl StatsdSink {
         let sent = sent.await.map_err(|_| io::ErrorKind::TimedOut.into()).flatten();
         let written = text.len() - rest.len();
         let mut end = 0;
-        for Unsent { metric, rule, new, line } in unsent {
+        for UnsentCounter { metric, rule, new, line } in unsent {
             end += line.len();
             if end > written {
                 for metric in [Some(metric), rule].into_iter().flatten() {
@@ -167,7 +167,7 @@ impl StatsdSink {
         self.take(app).into_iter().map(|one| one.line).collect()
     }
 
-    fn take(&mut self, app: &App) -> Vec<Unsent> {
+    fn take(&mut self, app: &App) -> Vec<UnsentCounter> {
         let (counts, unsent) = (HashMap::new(), Vec::new());
         let mut flush = Flush { before: &self.sent, tags: &self.tags, counts, unsent };
         metrics::each_rule_counter(&app.engine().snapshot(), |counter| flush.put_rule(counter));
@@ -207,7 +207,7 @@ impl Flush<'_> {
     fn put(&mut self, name: &str, metric: Metric, rule: Option<&Metric>, new: u64) {
         if new > 0 {
             let line = metric.line(name, new, self.tags);
-            self.unsent.push(Unsent { metric, rule: rule.cloned(), new, line });
+            self.unsent.push(UnsentCounter { metric, rule: rule.cloned(), new, line });
         }
     }
 }
