@@ -248,6 +248,7 @@ fn what_has_no_effect_is_told_as_things_stand() {
     let lonely = [("SLUICEGATE_STORE_PASSWORD", "x"), ("SLUICEGATE_COMPAT", "envoy")];
     let names = ["SLUICEGATE_COMPAT", "SLUICEGATE_STORE_PASSWORD"];
     assert_eq!(unused(&[&lonely[..], &[("SLUICEGATE_STORE", "memory")]].concat()), names);
+    assert_eq!(unused(&[("SLUICEGATE_STORE_TIMEOUT", "1s")]), ["SLUICEGATE_STORE_TIMEOUT"]);
     let error = wrong(&lonely);
     assert!(error.starts_with(&format!("{}: set for a Redis", names.join(", "))), "{error}");
 }

@@ -64,7 +64,7 @@ const fn of(
 }
 
 /// Variables of a Redis. Without the address of one the counters of each process would be its own,
-/// though a shared store was meant.
+/// though a shared store was meant. Our own timeouts and sizes do not mean one.
 const NEEDS_STORE: &[Unsupported] = &[
     of("REDIS_AUTH", &[], ""),
     of("REDIS_AUTH_FILE", &[], ""),
@@ -75,7 +75,8 @@ const NEEDS_STORE: &[Unsupported] = &[
     of("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", NO, ""),
     of("REDIS_TLS_*", &[], ""),
     of("REDIS_TIMEOUT", &[], ""),
-    of("REDIS_POOL_*", &[], ""),
+    of("REDIS_POOL_SIZE", &[], ""),
+    of("REDIS_POOL_ON_EMPTY_*", &[], ""),
     of("REDIS_PIPELINE_*", &["0", "0s"], ""),
     of("REDIS_CLUSTER_PIPELINE_PARALLELISM", &[], ""),
     of("REDIS_STARTUP_*", &[], ""),
@@ -84,7 +85,12 @@ const NEEDS_STORE: &[Unsupported] = &[
     of("REDIS_PERSECOND", NO, ""),
     of("REDIS_PERSECOND_*", &[], ""),
     of("SLUICEGATE_COMPAT", &["none"], ""),
-    of("SLUICEGATE_STORE_*", &[], ""),
+    of("SLUICEGATE_STORE_PASSWORD", &[], ""),
+    of("SLUICEGATE_STORE_PASSWORD_FILE", &[], ""),
+    of("SLUICEGATE_STORE_CA", &[], ""),
+    of("SLUICEGATE_STORE_CERT", &[], ""),
+    of("SLUICEGATE_STORE_KEY", &[], ""),
+    of("SLUICEGATE_STORE_WAIT_REPLICAS", &["0"], ""),
 ];
 
 /// Variables about the store; the first match counts.
