@@ -1,10 +1,10 @@
 //! Common parts of the examples: the listening socket and a client.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
 /// A socket for a server, and whether the example keeps running: `--serve 127.0.0.1:8080`.
 ///
@@ -49,12 +49,27 @@ pub struct Reply {
 /// # Errors
 /// When the server cannot be reached or does not speak HTTP.
 pub async fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> io::Result<Reply> {
+    get_from(Ipv4Addr::LOCALHOST, server, path, headers).await
+}
+
+/// As [`get`], from this address of the local machine.
+///
+/// # Errors
+/// When the address is not a local one, and those of [`get`].
+pub async fn get_from(
+    source: Ipv4Addr,
+    server: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> io::Result<Reply> {
     let mut request = format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
     }
     request += "\r\n";
-    let mut connection = TcpStream::connect(server).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    let mut connection = socket.connect(server).await?;
     connection.write_all(request.as_bytes()).await?;
     let mut reply = String::new();
     connection.read_to_string(&mut reply).await?;

@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sluicegate_examples::{Reply, get, get_from};
 use sluicegate_server::server::Server;
 use sluicegate_server::settings::{Settings, Vars};
+use sluicegate_testkit::redis::Single;
 
 /// Examples take less than a second; a busy machine may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,8 +24,11 @@ struct Running {
 
 impl Running {
     fn start(program: &str, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        Self::spawn(Command::new(program).args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -237,6 +243,88 @@ async fn ask_service() {
     let ran = ran.await.unwrap().unwrap();
     let printed = String::from_utf8(ran.stdout).unwrap().replace("wait 1 s", "wait 2 s");
     assert_eq!(printed, block("```text\n"), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The address of the guide's axum service.
+fn axum_service(redis_url: Option<&str>) -> (Running, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_axum_service"));
+    command.arg("127.0.0.1:0").env_remove("REDIS_URL");
+    let running = Running::spawn(command.envs(redis_url.map(|url| ("REDIS_URL", url))));
+    let line = running.line().unwrap();
+    let address = line.strip_prefix("serving on ").unwrap().parse().unwrap();
+    (running, address)
+}
+
+/// Requests of one key until it is denied; returns how many were admitted, and the denial.
+async fn until_denied(servers: &[SocketAddr], key: &str) -> (u64, Reply) {
+    let mut admitted = 0;
+    for server in servers.iter().cycle().take(1_000) {
+        let headers = [("x-api-key", key), ("x-forwarded-for", "203.0.113.1")];
+        let reply = get(*server, "/hello", &headers).await.unwrap();
+        if reply.status == 429 {
+            return (admitted, reply);
+        }
+        assert_eq!((reply.status, reply.body.as_str()), (200, "hello\n"));
+        admitted += 1;
+    }
+    panic!("never denied");
+}
+
+/// Requests with one key each, from an address with forged headers: how many are admitted.
+async fn admitted_from(server: SocketAddr, source: Ipv4Addr, count: usize) -> usize {
+    let mut admitted = 0;
+    for n in 0..count {
+        let (key, client) = (format!("{source}-{n}"), format!("198.51.100.{n}"));
+        let headers = [("x-api-key", &*key), ("x-forwarded-for", &*client)];
+        let reply = get_from(source, server, "/hello", &headers).await.unwrap();
+        admitted += usize::from(reply.status == 200);
+    }
+    admitted
+}
+
+async fn limits_as_the_guide_says(servers: &[SocketAddr]) {
+    let begun = Instant::now();
+    let (admitted, denial) = until_denied(servers, "alice").await;
+    let refilled = begun.elapsed().as_secs() / 3 + 1;
+    assert!((20..=20 + refilled).contains(&admitted), "{admitted} of 20");
+    assert_eq!(denial.header("x-ratelimit-limit"), "20");
+    assert_eq!(denial.header("x-ratelimit-remaining"), "0");
+    assert!(denial.header("ratelimit-policy").starts_with(r#""key";q=20;w=60"#));
+    assert!((1..=3).contains(&denial.header("retry-after").parse::<u64>().unwrap()));
+    assert!(denial.body.contains(r#""limit":"key""#), "{}", denial.body);
+    let reply = get(servers[0], "/hello", &[]).await.unwrap();
+    assert_eq!(reply.status, 400, "without a key: {}", reply.body);
+
+    // 127.0.0.1 is a trusted proxy, with 70 clients; 127.0.0.2 is one client, whatever it sends.
+    assert_eq!(admitted_from(servers[0], Ipv4Addr::LOCALHOST, 70).await, 70);
+    let begun = Instant::now();
+    let admitted = admitted_from(servers[0], Ipv4Addr::new(127, 0, 0, 2), 70).await;
+    let refilled = usize::try_from(begun.elapsed().as_secs()).unwrap() + 1;
+    assert!((60..=60 + refilled).contains(&admitted), "{admitted} of 60");
+}
+
+#[tokio::test]
+async fn path_of_an_axum_service_on_memory() {
+    let (_running, address) = axum_service(None);
+    limits_as_the_guide_says(&[address]).await;
+}
+
+/// Two processes count together.
+#[tokio::test]
+async fn path_of_an_axum_service_on_redis() {
+    let redis = Single::start();
+    let (_first, first) = axum_service(Some(redis.url()));
+    let (_second, second) = axum_service(Some(redis.url()));
+    limits_as_the_guide_says(&[first, second]).await;
+}
+
+#[test]
+fn path_of_an_axum_service_is_that_of_the_guide() {
+    let guide = include_str!("../../docs/guide/embedding.md");
+    let block = |fence: &str| guide.split(fence).nth(1).unwrap().split("```").next().unwrap();
+    let shown = format!("{}\n{}", block("```rust,no_run\n"), block("```rust\n"));
+    let program = include_str!("../src/bin/axum_service.rs");
+    assert!(program.ends_with(&shown), "the guide shows another program");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A limiter reads its [`Clock`] once per call unless the call passes a time. [`SystemClock`] is
 //! the default. A [`ManualClock`] moves only when advanced, for tests.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -271,6 +272,22 @@ pub enum TimeSource {
 }
 
 impl TimeSource {
+    /// This clock. The system clock is recognised: on a store with a clock of its own, it does not
+    /// replace that one.
+    ///
+    /// ```
+    /// use sluicegate::clock::{ManualClock, SystemClock, TimeSource};
+    ///
+    /// assert!(matches!(TimeSource::from_clock(SystemClock::get()), TimeSource::System(_)));
+    /// assert!(matches!(TimeSource::from_clock(ManualClock::new()), TimeSource::Custom(_)));
+    /// ```
+    pub fn from_clock(clock: impl Clock + 'static) -> Self {
+        match (&clock as &dyn Any).downcast_ref::<&'static SystemClock>() {
+            Some(system) => Self::System(system),
+            None => Self::Custom(Arc::new(clock)),
+        }
+    }
+
     /// This clock, or the system clock.
     pub fn new(clock: Option<Arc<dyn Clock>>) -> Self {
         clock.map_or_else(|| Self::System(SystemClock::get()), Self::Custom)

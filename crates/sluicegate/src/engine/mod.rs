@@ -133,7 +133,7 @@ struct LimiterStore {
 pub struct EngineBuilder {
     rules: RuleSet,
     memory: Option<Memory>,
-    clock: Option<Arc<dyn Clock>>,
+    clock: Option<TimeSource>,
     near_limit_ratio: Option<f32>,
     metric_values: usize,
     denies_unmatched: bool,
@@ -359,7 +359,7 @@ impl EngineBuilder {
 
     /// The clock; by default the system's.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Some(Arc::new(clock)), ..self }
+        Self { clock: Some(TimeSource::from_clock(clock)), ..self }
     }
 
     /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by
@@ -425,11 +425,7 @@ impl EngineBuilder {
         memory: Option<Memory>,
         time: Option<TimeSource>,
     ) -> Self {
-        let clock = match time {
-            Some(TimeSource::Custom(clock)) => Some(clock),
-            Some(TimeSource::System(_)) | None => None,
-        };
-        Self { rules, memory, clock, ..Self::default() }
+        Self { rules, memory, clock: time, ..Self::default() }
     }
 
     /// The engine, with its counters in a store: [`Memory`], or Redis with the crate
@@ -457,7 +453,7 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine, LimitError> {
         let store = LimiterStore {
             memory: self.memory.unwrap_or_default(),
-            clock: TimeSource::new(self.clock),
+            clock: self.clock.unwrap_or_default(),
         };
         let values = ValueBudget::new(self.metric_values);
         let active = ActiveRules::first(self.rules, &values)?;

@@ -202,7 +202,8 @@ impl Builder {
     }
 
     /// The clock; the system clock by default. On another store it replaces the clock of the store
-    /// too, for tests.
+    /// too, for tests; `SystemClock::get()` does not, so that code can take either as an argument,
+    /// of type `impl Clock + Clone + 'static`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -220,7 +221,7 @@ impl Builder {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { time: Some(TimeSource::Custom(Arc::new(clock))), ..self }
+        Self { time: Some(TimeSource::from_clock(clock)), ..self }
     }
 
     /// The listener that receives every decision: see [`Listener`].

@@ -137,7 +137,7 @@ impl RateLimitLayer {
     /// Adds a limiter: all are charged, or none.
     ///
     /// Limiters in a store are charged one after the other. If a later one denies, the charges of
-    /// the others are refunded.
+    /// the others are refunded, and the response lists the limits of that one only.
     pub fn and(
         self,
         limiter: impl Into<Limiter<dyn Backend>>,
