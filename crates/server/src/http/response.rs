@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless
-//! denied, `estimated` except beside the wait for a slot, `level` and `over` where the shared store decided. A descriptor without a rule has the
-//! rule `null` and a reason.
+//! denied, `estimated` except beside the wait for a slot, `level` and `over` where the shared store
+//! decided. A descriptor without a rule has the rule `null` and a reason.
 
 use sluicegate::rules::plan::{List, Target};
 use sluicegate::rules::set::RuleNo;
