@@ -359,3 +359,21 @@ fn what_proxies_are_asked_to_tell_is_shown() {
             .is_null()
     );
 }
+
+#[test]
+fn values_that_metrics_will_not_have_are_a_warning() {
+    let folder = Folder::new();
+    let text = GOOD.replace("    rate_limit", "    detailed_metric: true\n    rate_limit");
+    let rules = folder.file("rules.yaml", &text);
+    let run = check(&[&rules]);
+    let warning = format!("{rules}:4:5: warning: descriptors[0].detailed_metric: has no effect");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.starts_with(&warning), "{}", run.stderr);
+    assert!(run.stderr.contains("`--metric-values 100` (SLUICEGATE_METRIC_VALUES=100)"));
+    let run = check(&["--strict", "--metric-values", "100", &rules]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let run = check(&["--metric-values", "1001", &rules]);
+    assert_eq!(run.code, 2);
+    let expected = "--metric-values: must be a whole number from 0 to 1000, got `1001`";
+    assert!(run.stderr.contains(expected), "{}", run.stderr);
+}

@@ -361,3 +361,49 @@ fn counters_are_sent_to_statsd() {
         "{text}"
     );
 }
+
+const BY_USER: &str = "domain: shop
+descriptors:
+  - key: user
+    value_to_metric: true
+    rate_limit: { unit: year, requests_per_unit: 2 }
+";
+
+#[test]
+fn metrics_list_the_most_frequent_values_of_a_rule() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", BY_USER);
+    let service = Service::with(&["--rules", &rules, "--metric-values", "2"], &[]);
+    for user in ["alice", "alice", "alice", "bob", "carol"] {
+        service.check("shop", user);
+    }
+    let page = service.admin("/metrics").body;
+    for (name, key, count) in [
+        ("total_hits", "user_alice", 3),
+        ("over_limit", "user_alice", 1),
+        ("total_hits", "user_bob", 1),
+        ("total_hits", "other", 1),
+        ("over_limit", "other", 0),
+    ] {
+        let name = format!("sluicegate_rule_values_{name}");
+        let labels = format!(r#"domain="shop",rule="shop/user",key="{key}""#);
+        let line = format!("{name}{{{labels}}} {count}");
+        assert!(page.lines().any(|one| one == line), "{line}: {page}");
+    }
+    let total =
+        r#"ratelimit_service_rate_limit_total_hits{domain="shop",key1="user",rule="shop/user"} 5"#;
+    assert!(page.lines().any(|line| line == total), "{page}");
+    assert!(!page.contains("carol"), "{page}");
+}
+
+#[test]
+fn without_the_option_metrics_have_no_values_and_the_log_says_so() {
+    let folder = Folder::new();
+    let rules = folder.file("rules.yaml", BY_USER);
+    let mut service = Service::with(&["--rules", &rules], &[]);
+    let line = service.has_said("values in metrics are off");
+    assert!(line.contains("WARN") && line.contains("rules.yaml:4:5"), "{line}");
+    service.check("shop", "alice");
+    let page = service.admin("/metrics").body;
+    assert!(!page.contains("alice") && !page.contains("sluicegate_rule_values"), "{page}");
+}
