@@ -196,8 +196,8 @@ impl ValueTable {
         if weight <= self.weight_min {
             return;
         }
-        let order = |(_, entry): &(&Box<str>, &ValueEntry)| (entry.weight, entry.serial);
-        let Some((last, entry)) = self.listed.iter().min_by_key(order) else { return };
+        let least = self.listed.iter().min_by_key(|(_, entry)| (entry.weight, entry.serial));
+        let Some((last, entry)) = least else { return };
         self.weight_min = entry.weight;
         if weight > entry.weight {
             let last = last.clone();
