@@ -44,7 +44,8 @@ pub(crate) struct ServeArgs {
     /// Admin endpoint: metrics, readiness, configuration [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// File with the token that the admin endpoint requires [default: none]
+    /// File with the token that the admin endpoint requires; read at startup only, so restart to
+    /// change it [default: none]
     #[arg(long, value_name = "PATH")]
     admin_token_file: Option<String>,
     /// Endpoint of metrics alone, without a token, such as 0.0.0.0:9090 [default: none]

@@ -329,6 +329,11 @@ fn the_operator_token_comes_from_a_file() {
     assert_eq!(service.admin("/metrics").status, 401);
     let right = [("authorization", b"Bearer open sesame".as_slice())];
     assert_eq!(get(&service.admin, "/metrics", &right).status, 200);
+    folder.file("token", "another\n");
+    assert_eq!(get(&service.admin, "/metrics", &right).status, 200, "read at startup only");
+    let help = sluicegate(&["serve", "--help"], "").stdout;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("read at startup only, so restart to change it"), "{help}");
     let empty = folder.file("empty", "\n");
     for (path, error) in [("/nowhere/token", "cannot read the token"), (&empty, "is empty")] {
         let run = sluicegate(&["serve", "--admin-token-file", path], "");
