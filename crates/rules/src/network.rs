@@ -169,9 +169,9 @@ pub(crate) const fn length_max(address: IpAddr) -> u8 {
 impl Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress => f.write_str("is no address or network"),
+            Self::NoAddress => f.write_str("is neither an IP address nor a network"),
             Self::BadLength { max } => {
-                write!(f, "the number behind the `/` must be from 0 to {max}")
+                write!(f, "must have a number from 0 to {max} behind the `/`")
             }
             Self::BitsBeyond { network } => {
                 write!(f, "has bits set behind its prefix, the network is `{network}`")
@@ -207,13 +207,13 @@ mod tests {
 
     #[test]
     fn what_is_no_network_is_refused() {
-        assert_eq!(refused("10.0.0"), "is no address or network");
-        assert_eq!(refused(""), "is no address or network");
-        assert_eq!(refused("10.0.0.0/33"), "the number behind the `/` must be from 0 to 32");
-        assert_eq!(refused("10.0.0.0/"), "the number behind the `/` must be from 0 to 32");
-        assert_eq!(refused("10.0.0.0/+8"), "the number behind the `/` must be from 0 to 32");
-        assert_eq!(refused("::/129"), "the number behind the `/` must be from 0 to 128");
-        assert_eq!(refused("::ffff:10.0.0.0/8"), "the number behind the `/` must be from 0 to 32");
+        assert_eq!(refused("10.0.0"), "is neither an IP address nor a network");
+        assert_eq!(refused(""), "is neither an IP address nor a network");
+        assert_eq!(refused("10.0.0.0/33"), "must have a number from 0 to 32 behind the `/`");
+        assert_eq!(refused("10.0.0.0/"), "must have a number from 0 to 32 behind the `/`");
+        assert_eq!(refused("10.0.0.0/+8"), "must have a number from 0 to 32 behind the `/`");
+        assert_eq!(refused("::/129"), "must have a number from 0 to 128 behind the `/`");
+        assert_eq!(refused("::ffff:10.0.0.0/8"), "must have a number from 0 to 32 behind the `/`");
         let beyond = "has bits set behind its prefix, the network is `10.0.0.0/8`";
         assert_eq!(refused("10.1.0.0/8"), beyond);
     }

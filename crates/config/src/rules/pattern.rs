@@ -182,7 +182,10 @@ pub(super) fn network_of(text: &str) -> Result<Network, String> {
         let got = quoted(text);
         match error {
             NetworkError::NoAddress => {
-                format!("is no address or network, got {got}; write it like `10.0.0.0/8` or `fd00::/8`")
+                format!(
+                    "is neither an IP address nor a network, got {got}; write an address such as \
+                     `192.0.2.7` or `::1`, or a network such as `10.0.0.0/8` or `fd00::/8`"
+                )
             }
             NetworkError::BadLength { max } => format!(
                 "the number behind the `/` must be from `0` to `{max}`, got {got}; write it like \

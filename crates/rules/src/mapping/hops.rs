@@ -44,7 +44,11 @@ pub struct ProxiesError {
 impl fmt::Display for ProxiesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, error } = self;
-        write!(f, "trusted proxy `{text}`: {error}; write `10.0.0.0/8` or `192.0.2.7`")
+        write!(
+            f,
+            "trusted proxy `{text}` {error}: write the address of a proxy, such as `192.0.2.7` or \
+             `::1`, or its network, such as `10.0.0.0/8` or `fd00::/8`"
+        )
     }
 }
 
@@ -75,7 +79,8 @@ impl Proxies {
     /// let error = Proxies::parse(["10.0.0.0/8", "lb.internal"]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "trusted proxy `lb.internal`: is no address or network; write `10.0.0.0/8` or `192.0.2.7`"
+    ///     "trusted proxy `lb.internal` is neither an IP address nor a network: write the address of \
+    ///      a proxy, such as `192.0.2.7` or `::1`, or its network, such as `10.0.0.0/8` or `fd00::/8`"
     /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

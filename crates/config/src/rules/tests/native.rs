@@ -165,7 +165,10 @@ fn mistakes_in_settings_are_told() {
         ),
         ("cidr: 10.0.0.0/33", "cidr: the number behind the `/` must be from `0` to `32`"),
         ("cidr: []", "cidr: must hold at least one network"),
-        ("cidr: [10.0.0.0/8, ten]", "cidr[1]: is no address or network, got `ten`"),
+        (
+            "cidr: [10.0.0.0/8, ten]",
+            "cidr[1]: is neither an IP address nor a network, got `ten`; write an address such as `192.0.2.7`",
+        ),
         ("zzzz: 1", "zzzz: config error, unknown key 'zzzz'"),
         ("limts: []", "limts: config error, unknown key 'limts'; did you mean `limits`?"),
         ("unit: day", "unit: has no effect here, `unit` belongs to `rate_limit`"),
