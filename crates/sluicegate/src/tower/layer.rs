@@ -136,8 +136,14 @@ impl RateLimitLayer {
 
     /// Adds a limiter: all are charged, or none.
     ///
-    /// Limiters in a store are charged one after the other. If a later one denies, the charges of
-    /// the others are refunded, and the response lists the limits of that one only.
+    /// Limiters in memory decide in one step. Those in a store follow, each with a call of its own:
+    /// first limiters that deny at once, then slots, then limiters that make requests wait. If a
+    /// later one denies, the charges of the earlier ones are refunded and their slots released; the
+    /// response lists the limits up to that one. Between the two calls other requests see the
+    /// charge, and may be denied by it. It stays charged if the client disconnects or the store
+    /// fails in between, and if its turn has come already. Limits of one key are decided in one
+    /// call as limits of one limiter ([`Builder::limit`](crate::Builder::limit)), those of several
+    /// keys as rules of an [`Engine`](crate::Engine).
     pub fn and(
         self,
         limiter: impl Into<Limiter<dyn Backend>>,
