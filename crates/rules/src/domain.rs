@@ -8,6 +8,10 @@ use crate::mapping::{Mapping, Proxies};
 use crate::network::{Network, Prefix};
 use crate::rule::RuleConfig;
 
+/// The domain of the library's limiters on a store: rule files and engines cannot use it, since
+/// their rules would share the counters of limiters.
+pub const LIMITER_DOMAIN: &str = "@limiter";
+
 /// The rules of one domain.
 ///
 /// ```

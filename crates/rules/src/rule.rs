@@ -1,5 +1,8 @@
 //! A configured rule: limits, and how they are enforced.
 
+use sluicegate_core::algorithm::fixed_window::Align;
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 
@@ -82,6 +85,59 @@ pub enum Consistency {
         /// The interval of the exchange.
         sync_interval: Span,
     },
+}
+
+impl Consistency {
+    /// As rule files write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::StrictUntilHot => "hot_keys",
+            Self::Leased => "leased",
+            Self::Eventual { .. } => "eventual",
+        }
+    }
+
+    /// The limits that nodes can share like that, if this one is not among them. `algorithm` is
+    /// that of a limit that admits nothing.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_rules::rule::Consistency;
+    ///
+    /// assert_eq!(Consistency::Strict.unsupported(&Limit::Closed, "cycle"), None);
+    /// assert!(Consistency::Leased.unsupported(&Limit::Closed, "cycle").is_some());
+    /// ```
+    #[must_use]
+    pub fn unsupported(self, limit: &Limit, algorithm: &str) -> Option<&'static str> {
+        let (fits, needs) = match self {
+            Self::Strict => return None,
+            Self::Leased | Self::StrictUntilHot => {
+                let fits = match limit {
+                    Limit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
+                    Limit::FixedWindow(_) | Limit::SlidingWindow(_) => true,
+                    Limit::Closed => {
+                        matches!(algorithm, "token_bucket" | "fixed_window" | "sliding_window")
+                    }
+                    _ => false,
+                };
+                (fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
+            }
+            Self::Eventual { .. } => {
+                let fits = match limit {
+                    Limit::FixedWindow(window) => window.align() != Align::FirstHit,
+                    Limit::SlidingWindow(_) => true,
+                    Limit::Closed => matches!(algorithm, "fixed_window" | "sliding_window"),
+                    _ => false,
+                };
+                let needs = "a `fixed_window` aligned to the clock or the calendar, or a \
+                             `sliding_window`";
+                (fits, needs)
+            }
+        };
+        (!fits).then_some(needs)
+    }
 }
 
 /// The policy while the store is unavailable.

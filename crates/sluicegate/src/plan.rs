@@ -10,9 +10,11 @@ use sluicegate_core::packed::IntegerBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::limit::{LimitConfig, names};
+use sluicegate_rules::rule::Consistency;
 
 use crate::answer::Policy;
 use crate::backend::Extension;
+use crate::limit::LimitError;
 
 /// Maximum number of limits of a limiter.
 pub const LIMITS_MAX: usize = 32;
@@ -140,6 +142,20 @@ pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
     }
     let (what, given, max) = ("the number of limits", limits as u64, LIMITS_MAX as u64);
     Err(QuotaError::OutOfRange { what, given, min: 1, max })
+}
+
+/// Checks that processes can share limits with this consistency.
+pub(crate) fn check_shared(
+    consistency: Consistency,
+    limits: &[LimitConfig],
+) -> Result<(), LimitError> {
+    for limit in limits {
+        let got = limit.algorithm();
+        if let Some(needs) = consistency.unsupported(&limit.at(Timestamp::EPOCH), got) {
+            return Err(LimitError::Unshared { consistency: consistency.name(), needs, got });
+        }
+    }
+    Ok(())
 }
 
 /// A number that is unique among the rules of this process.

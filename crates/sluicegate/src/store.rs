@@ -39,7 +39,7 @@ pub trait CounterStore {
     /// The engine of a builder: see [`EngineBuilder::on`].
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits.
+    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
     fn engine(&self, builder: EngineBuilder) -> Result<Engine<Self::Backend>, LimitError>;
 }
 

@@ -5,8 +5,14 @@
 use std::time::Duration;
 
 use sluicegate::clock::ManualClock;
-use sluicegate::limit::{FixedWindow, IntoLimit, SlidingLog, TokenBucket};
-use sluicegate::{LimitError, Limiter, Memory, Overflow};
+use sluicegate::limit::{
+    Concurrency, FixedWindow, IntoLimit, LeakyBucket, LimitConfig, SlidingLog, SlidingWindow,
+    Tally, TokenBucket,
+};
+use sluicegate::rules::domain::{DescriptorConfig, Domain};
+use sluicegate::rules::rule::{Limits, RuleConfig};
+use sluicegate::rules::set::RuleSet;
+use sluicegate::{Consistency, Engine, LimitError, Limiter, Memory, Mode, Overflow, Span};
 
 fn limiter(limit: impl IntoLimit, memory: &Memory, clock: &ManualClock) -> Limiter {
     let builder = Limiter::builder().limit(limit).memory(memory).overflow(Overflow::Deny);
@@ -70,4 +76,64 @@ fn a_name_is_taken_once() {
     let nameless = || Limiter::builder().limit(FixedWindow::per_day(1)).on(&memory).unwrap();
     let _two = (nameless(), nameless());
     let _elsewhere = logins().memory(&Memory::new()).build().unwrap();
+}
+
+#[test]
+fn a_consistency_that_a_limit_does_not_support_is_refused() {
+    let eventual = Consistency::Eventual { sync_interval: Span::from_millis(50) };
+    let refused = |consistency, limit: Result<LimitConfig, LimitError>, mode| {
+        let limiter = || {
+            let builder = Limiter::builder().name("api").limit(limit.clone()).mode(mode);
+            builder.consistency(consistency)
+        };
+        let [built, on_store] = [limiter().build(), limiter().on(&Memory::new())];
+        let error = built.err().map(|error| error.to_string());
+        assert_eq!(error, on_store.err().map(|error| error.to_string()));
+        error
+    };
+    let (window, hard) = (|| FixedWindow::per_minute(5).into_limit(), Mode::Hard);
+    for limit in [window(), SlidingWindow::per_minute(5).into_limit()] {
+        assert_eq!(refused(eventual, limit.clone(), hard), None);
+        assert_eq!(refused(Consistency::Leased, limit, hard), None);
+    }
+    assert_eq!(refused(Consistency::Leased, TokenBucket::per_second(5).into_limit(), hard), None);
+    assert_eq!(refused(Consistency::Strict, Concurrency::at_most(5).into_limit(), hard), None);
+    assert_eq!(refused(Consistency::Strict, window(), Mode::Shadow), None);
+    for (limit, name) in [
+        (TokenBucket::per_second(5).into_limit(), "token_bucket"),
+        (Concurrency::at_most(5).into_limit(), "concurrency"),
+        (LeakyBucket::per_second(5).into_limit(), "leaky_bucket"),
+        (SlidingLog::per_second(5).into_limit(), "sliding_log"),
+        (Tally::per_minute(5).into_limit(), "tally"),
+    ] {
+        let expected = format!(
+            "`eventual` needs a `fixed_window` aligned to the clock or the calendar, or a \
+             `sliding_window`, got `{name}`: use `Consistency::Strict`, or another limit"
+        );
+        assert_eq!(refused(eventual, limit.clone(), hard), Some(expected));
+        let rule = RuleConfig {
+            consistency: eventual,
+            ..RuleConfig::new(Limits::Native([limit.unwrap()].into()))
+        };
+        let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any("user") };
+        let domain = Domain { descriptors: vec![users], ..Domain::new("shop") };
+        let error = Engine::new(RuleSet::new(vec![domain]).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("rule `shop/user`: `eventual` needs"), "{error}");
+    }
+    assert_eq!(
+        refused(eventual, window(), Mode::Shadow).unwrap(),
+        "`eventual` needs the mode `hard`, got `shadow`: use `Consistency::Strict`, or another limit"
+    );
+    let (soft, leased) = (Mode::Soft { percent: 50 }, Consistency::Leased);
+    assert!(refused(leased, window(), soft).unwrap().contains("got `soft`"));
+}
+
+#[test]
+fn the_domain_of_limiters_is_reserved() {
+    let rules = || RuleSet::new(vec![Domain::new("@limiter")]).unwrap();
+    let error = Engine::new(rules()).unwrap_err();
+    assert_eq!(error, LimitError::ReservedDomain);
+    assert!(error.to_string().contains("`@limiter` is reserved"), "{error}");
+    let engine = Engine::new(RuleSet::default()).unwrap();
+    assert_eq!(engine.reload(rules()).unwrap_err(), LimitError::ReservedDomain);
 }

@@ -1,8 +1,6 @@
 //! Checks that the settings of a rule are compatible with its limits and each other.
 
-use sluicegate_core::algorithm::fixed_window::Align;
 use sluicegate_core::algorithm::tally::Tally;
-use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::op::OpKind;
@@ -221,39 +219,12 @@ fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
 
 /// Why the consistency mode does not support a limit.
 fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> {
-    let (word, fits, those) = match consistency {
-        Consistency::Strict => return None,
-        Consistency::Leased | Consistency::StrictUntilHot => {
-            let fits = match one.limit {
-                Limit::TokenBucket(bucket) => bucket.refill() == Refill::Greedy,
-                Limit::FixedWindow(_) | Limit::SlidingWindow(_) => true,
-                Limit::Closed => {
-                    matches!(one.algorithm, "token_bucket" | "fixed_window" | "sliding_window")
-                }
-                _ => false,
-            };
-            let word = if consistency == Consistency::Leased { "leased" } else { "hot_keys" };
-            (word, fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
-        }
-        Consistency::Eventual { .. } => {
-            let fits = match one.limit {
-                Limit::FixedWindow(window) => window.align() != Align::FirstHit,
-                Limit::SlidingWindow(_) => true,
-                Limit::Closed => matches!(one.algorithm, "fixed_window" | "sliding_window"),
-                _ => false,
-            };
-            let those = "a `fixed_window` aligned to the clock or the calendar, or a \
-                         `sliding_window`";
-            ("eventual", fits, those)
-        }
-    };
-    if fits {
-        return None;
-    }
+    let needs = consistency.unsupported(&one.limit, one.algorithm)?;
+    let word = consistency.name();
     let (called, algorithm) = (one.called(), one.algorithm);
     let which = if called == algorithm { String::new() } else { format!(" (`{called}`)") };
     Some(format!(
-        "`{word}` needs {those}, got `{algorithm}`{which}; write `strict`, or another algorithm"
+        "`{word}` needs {needs}, got `{algorithm}`{which}; write `strict`, or another algorithm"
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Reads one file: its domain, form, lists and descriptors.
 
-use sluicegate_rules::domain::{DescriptorConfig, ListEntry};
+use sluicegate_rules::domain::{DescriptorConfig, LIMITER_DOMAIN, ListEntry};
 
 use super::descriptor::Origin;
 use super::forward_auth::ForwardAuthSource;
@@ -139,6 +139,11 @@ impl Reader<'_> {
         let name = self.text(input)?;
         if name.is_empty() {
             let message = "config file cannot have empty domain; write a name, like `domain: shop`";
+            return Err(self.refuse(input, message.to_owned()));
+        }
+        if name == LIMITER_DOMAIN {
+            let message = "is reserved for limiters of the library, whose counters its rules would \
+                           share, got `@limiter`; choose another name, like `domain: shop`";
             return Err(self.refuse(input, message.to_owned()));
         }
         self.check_length(input, name, KEY_CHARS_MAX).map(str::to_owned)

@@ -9,6 +9,7 @@ use sluicegate_core::arithmetic::EXACT_MAX;
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::time::Timestamp;
+use sluicegate_rules::domain::LIMITER_DOMAIN;
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, Overflow, RuleConfig};
 use sluicegate_rules::set::{RuleNo, RuleSet};
@@ -24,7 +25,7 @@ use crate::answer::Policy;
 use crate::limit::LimitError;
 use crate::limiter::{Builder, Limiter};
 use crate::memory::ShardCount;
-use crate::plan::{Rule, check_count, new_number, policies_of};
+use crate::plan::{Rule, check_count, check_shared, new_number, policies_of};
 
 /// Up to this many rules, each has as many shards as a limiter of its own.
 const MANY_SHARDS_MAX: usize = 100;
@@ -341,6 +342,14 @@ impl Snapshot<'_> {
     }
 }
 
+/// Rules cannot share the counters of limiters.
+pub(super) fn refuse_reserved(rules: &RuleSet) -> Result<(), LimitError> {
+    match rules.domain(LIMITER_DOMAIN) {
+        Some(_) => Err(LimitError::ReservedDomain),
+        None => Ok(()),
+    }
+}
+
 /// Whether every rule can be enforced.
 pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
     for no in rules.rules() {
@@ -348,12 +357,17 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
         if matches!(written.limits, Limits::Unlimited) {
             continue;
         }
-        let in_rule = |error| LimitError::InRule { rule: rules.id(no), error };
+        let in_rule = |error: LimitError| {
+            let error = Box::new(error);
+            LimitError::InRule { rule: rules.id(no), error }
+        };
         let limits = limits_of(written);
-        check_count(limits.len()).map_err(in_rule)?;
-        for limit in limits {
-            EnforcedLimit::new(limit.at(Timestamp::EPOCH), written.mode).map_err(in_rule)?;
+        check_count(limits.len()).map_err(|error| in_rule(error.into()))?;
+        for limit in &limits {
+            let enforced = EnforcedLimit::new(limit.at(Timestamp::EPOCH), written.mode);
+            enforced.map_err(|error| in_rule(error.into()))?;
         }
+        check_shared(written.effective_consistency(), &limits).map_err(in_rule)?;
     }
     Ok(())
 }

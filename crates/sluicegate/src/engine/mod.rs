@@ -49,7 +49,7 @@ use crate::clock::{Clock, TimeSource};
 use crate::limit::LimitError;
 use crate::memory::Memory;
 use crate::store::CounterStore;
-use active_rules::{ActiveRules, Overrides};
+use active_rules::{ActiveRules, Overrides, refuse_reserved};
 use backend::{Backend, Call, Deferred, StoreError};
 use stats::{NEAR_LIMIT_RATIO, NearLimit};
 use value_stats::ValueBudget;
@@ -137,6 +137,7 @@ pub struct EngineBuilder {
     near_limit_ratio: Option<f32>,
     metric_values: usize,
     denies_unmatched: bool,
+    is_limiter: bool,
 }
 
 /// The active rules at one moment. A request is decided by one snapshot, whatever is loaded
@@ -150,7 +151,7 @@ impl Engine {
     /// Enforces these rules, on memory of its own.
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits.
+    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
     pub fn new(rules: RuleSet) -> Result<Self, LimitError> {
         Self::builder(rules).build()
     }
@@ -425,7 +426,7 @@ impl EngineBuilder {
         memory: Option<Memory>,
         time: Option<TimeSource>,
     ) -> Self {
-        Self { rules, memory, clock: time, ..Self::default() }
+        Self { rules, memory, clock: time, is_limiter: true, ..Self::default() }
     }
 
     /// The engine, with its counters in a store: [`Memory`], or Redis with the crate
@@ -441,7 +442,7 @@ impl EngineBuilder {
     /// ```
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits.
+    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
     pub fn on<S: CounterStore>(self, store: &S) -> Result<Engine<S::Backend>, LimitError> {
         store.engine(self)
     }
@@ -449,12 +450,15 @@ impl EngineBuilder {
     /// The engine, with its counters in the memory of this process.
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits.
+    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
     pub fn build(self) -> Result<Engine, LimitError> {
         let store = LimiterStore {
             memory: self.memory.unwrap_or_default(),
             clock: self.clock.unwrap_or_default(),
         };
+        if !self.is_limiter {
+            refuse_reserved(&self.rules)?;
+        }
         let values = ValueBudget::new(self.metric_values);
         let active = ActiveRules::first(self.rules, &values)?;
         let overrides = Overrides::default();

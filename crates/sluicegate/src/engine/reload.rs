@@ -13,7 +13,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_rules::rule::RuleConfig;
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
-use super::active_rules::{ActiveRules, RuleSlot, check_all};
+use super::active_rules::{ActiveRules, RuleSlot, check_all, refuse_reserved};
 use super::{Engine, unmatched};
 use crate::limit::LimitError;
 
@@ -58,8 +58,10 @@ impl<B: ?Sized> Engine<B> {
     /// ```
     ///
     /// # Errors
-    /// When a rule's mode has no meaning for one of its limits. Then nothing has changed.
+    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
+    /// Then nothing has changed.
     pub fn reload(&self, rules: RuleSet) -> Result<Reloaded, LimitError> {
+        refuse_reserved(&rules)?;
         check_all(&rules)?;
         // One at a time, until all states have moved.
         let _reloading = self.state.reloading.lock();

@@ -22,6 +22,7 @@ mod unrated;
 mod windows;
 
 use sluicegate_rules::calendar::CalendarError;
+use sluicegate_rules::domain::LIMITER_DOMAIN;
 
 pub use buckets::{LeakyBucket, TokenBucket};
 pub use buckets::{SmoothBursty, WarmUp};
@@ -77,12 +78,23 @@ pub enum LimitError {
     },
     /// A limiter on a store that several processes share has no name.
     NameMissing,
+    /// Processes cannot share a limit, or limits of this mode, with this consistency.
+    Unshared {
+        /// The consistency, as rule files write it.
+        consistency: &'static str,
+        /// What it needs.
+        needs: &'static str,
+        /// What there is: an algorithm or a mode.
+        got: &'static str,
+    },
+    /// The domain of limiters on a store, which cannot have other rules.
+    ReservedDomain,
     /// A limit of a rule.
     InRule {
         /// Which rule.
         rule: String,
         /// The reason.
-        error: QuotaError,
+        error: Box<Self>,
     },
 }
 
@@ -118,6 +130,16 @@ impl std::fmt::Display for LimitError {
             Self::NameMissing => f.write_str(
                 "a limiter on a shared store needs a name, under which every process finds its \
                  counters: add `.name(\"…\")`",
+            ),
+            Self::Unshared { consistency, needs, got } => write!(
+                f,
+                "`{consistency}` needs {needs}, got `{got}`: use `Consistency::Strict`, or another \
+                 limit"
+            ),
+            Self::ReservedDomain => write!(
+                f,
+                "the domain `{LIMITER_DOMAIN}` is reserved for limiters of the library, whose \
+                 counters its rules would share: choose another name"
             ),
             Self::InRule { rule, error } => write!(f, "rule `{rule}`: {error}"),
         }

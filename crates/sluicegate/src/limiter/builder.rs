@@ -16,7 +16,7 @@ use crate::hold_time::HoldTime;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
-use crate::plan::{Rule, check_count};
+use crate::plan::{Rule, check_count, check_shared};
 use crate::store::CounterStore;
 
 /// Builder of a limiter: see [`Limiter::builder`].
@@ -166,15 +166,19 @@ impl Builder {
     /// How processes that share a store count together; `Strict` by default. On memory it has no
     /// effect.
     ///
+    /// `Leased` needs greedy token buckets, fixed or sliding windows; `Eventual` needs sliding
+    /// windows, or fixed windows that are not aligned to the first hit. Both need [`Mode::Hard`].
+    /// Other limits are refused on every store. (In rule files, a mode or `quota_mode` that makes a
+    /// rule count as strict is a warning of `sluicegate check`.)
+    ///
     /// ```
-    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::limit::{Concurrency, TokenBucket};
     /// use sluicegate::{Consistency, Limiter, Memory};
     ///
-    /// let limiter = Limiter::builder()
-    ///     .name("api")
-    ///     .limit(TokenBucket::per_second(1_000))
-    ///     .consistency(Consistency::Leased)
-    ///     .on(&Memory::new())?;
+    /// let leased = || Limiter::builder().name("api").consistency(Consistency::Leased);
+    /// let limiter = leased().limit(TokenBucket::per_second(1_000)).on(&Memory::new())?;
+    /// let error = leased().limit(Concurrency::at_most(5)).on(&Memory::new()).unwrap_err();
+    /// assert!(error.to_string().starts_with("`leased` needs a greedy `token_bucket`"), "{error}");
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn consistency(self, consistency: Consistency) -> Self {
@@ -258,7 +262,8 @@ impl Builder {
     ///
     /// # Errors
     /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a number is out of
-    /// range, a limit does not support the mode, or the memory has a limiter of the same name.
+    /// range, a limit does not support the mode or the consistency, or the memory has a limiter of
+    /// the same name.
     pub fn build(mut self) -> Result<Limiter, LimitError> {
         let limits = self.take_limits()?;
         let rule = Rule::new(limits, self.mode)?;
@@ -319,8 +324,24 @@ impl Builder {
         Limiter::on_backend(&name, rule, engine, listener.map(Arc::from))
     }
 
+    /// The limits. They and their mode must support the consistency.
     fn take_limits(&mut self) -> Result<Vec<LimitConfig>, LimitError> {
-        std::mem::take(&mut self.limits).into_iter().collect()
+        let limits: Vec<_> =
+            std::mem::take(&mut self.limits).into_iter().collect::<Result<_, _>>()?;
+        check_shared(self.consistency, &limits)?;
+        let got = match self.mode {
+            Mode::Hard => return Ok(limits),
+            Mode::Soft { .. } => "soft",
+            Mode::Elastic { .. } => "elastic",
+            Mode::Shadow => "shadow",
+        };
+        match self.consistency {
+            Consistency::Strict => Ok(limits),
+            other => {
+                let (consistency, needs) = (other.name(), "the mode `hard`");
+                Err(LimitError::Unshared { consistency, needs, got })
+            }
+        }
     }
 
     /// The limiter of a rule, which replaces the limits and the mode.

@@ -14,7 +14,7 @@ use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, OpKind, RESERVE_TTL, Refusal};
 use sluicegate_core::verdict::Verdict;
-use sluicegate_rules::domain::{DescriptorConfig, Domain};
+use sluicegate_rules::domain::{DescriptorConfig, Domain, LIMITER_DOMAIN};
 use sluicegate_rules::plan::Plan;
 use sluicegate_rules::request::{Descriptor, Entry, Request};
 use sluicegate_rules::rule::{OnStoreFailure, RuleConfig};
@@ -31,8 +31,6 @@ use crate::limit::LimitError;
 use crate::listener::{Event, Listener};
 use crate::memory::UNCOUNTED;
 
-/// The domain of all limiters. Rules of this domain on the same store would share their counters.
-const DOMAIN: &str = "@limiter";
 /// Begins the text of a key that is not UTF-8.
 const BYTES_PREFIX: &str = "\0bytes:";
 
@@ -63,7 +61,7 @@ macro_rules! let_request {
         let text = text_of($key);
         let entries = [Entry::new(&$counters.name, &text)];
         let descriptors = [Descriptor::of(&entries)];
-        let $request = Request { domain: DOMAIN, descriptors: &descriptors, hits: $cost };
+        let $request = Request { domain: LIMITER_DOMAIN, descriptors: &descriptors, hits: $cost };
     };
 }
 
@@ -274,7 +272,7 @@ impl<B: Backend> Limiter<B> {
         listener: Option<Arc<dyn Listener>>,
     ) -> Result<Self, LimitError> {
         let users = DescriptorConfig { rule: Some(rule), ..DescriptorConfig::any(name) };
-        let domain = Domain { descriptors: vec![users], ..Domain::new(DOMAIN) };
+        let domain = Domain { descriptors: vec![users], ..Domain::new(LIMITER_DOMAIN) };
         let rules =
             RuleSet::new(vec![domain]).map_err(|error| LimitError::Text(error.to_string()))?;
         let engine = engine(rules)?;

@@ -339,6 +339,8 @@ fn a_file_needs_a_domain() {
         assert_eq!(told.len(), 1);
         assert!(told[0].contains("config file cannot have empty domain"), "{told:?}");
     }
+    let reserved = told("domain: '@limiter'");
+    assert!(reserved[0].contains("is reserved for limiters of the library"), "{reserved:?}");
     for (text, kind) in [("- a", "!!seq"), ("domain:d", "!!str `domain:d`"), ("5", "!!int `5`")] {
         let told = told(text);
         let expected = format!("cannot unmarshal {kind} into map[interface {{}}]interface {{}}; ");
