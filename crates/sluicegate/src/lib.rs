@@ -139,7 +139,7 @@ pub use engine::{
 };
 pub use engine::{
     Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, ListedValue, MemoryBackend,
-    Operation, Reloaded, Snapshot, Stats, Status, ValueStats,
+    Operation, Reloaded, Returned, Snapshot, Stats, Status, ValueStats,
 };
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};

@@ -88,6 +88,17 @@ pub struct Answer {
     pub held: Option<u64>,
 }
 
+/// What an answer says of the parts and limits of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Details {
+    /// The verdict of each part, as from [`apply_to_each`].
+    pub verdicts: Vec<Verdict>,
+    /// The amount that each limit got back by a refund, an add within the capacity, a commit or a
+    /// cancel, of all plans in a row: slots of a concurrency limit, else quota. `None` for a limit
+    /// that was not charged. Empty after other operations.
+    pub returned: Vec<Option<u64>>,
+}
+
 /// One identity of a request: its account and its plan.
 #[derive(Debug)]
 pub struct Part<'a> {
@@ -187,6 +198,45 @@ pub fn apply_to_each(
 ) -> Result<Answer, Refusal> {
     each.clear();
     transact(parts, op, |transaction| transaction.apply_to_each(op, now, each))
+}
+
+/// The same as [`apply_to_each`], with the amount that each limit got back.
+///
+/// ```
+/// use sluicegate_core::account::{Account, Details, Part, apply_with_details};
+/// use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
+/// use sluicegate_core::limit::Limit;
+/// use sluicegate_core::mode::EnforcedLimit;
+/// use sluicegate_core::op::Op;
+/// use sluicegate_core::quota::Rate;
+/// use sluicegate_core::time::{Span, Timestamp};
+///
+/// let window = |secs| {
+///     let rate = Rate::new(10, Span::from_secs(secs)).unwrap();
+///     EnforcedLimit::hard(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)))
+/// };
+/// let (plan, mut account, mut details) = ([window(1), window(60)], Account::default(), Details::default());
+/// let mut apply = |op, secs| {
+///     let part = Part { plan: &plan, account: &mut account, spare_capacity: false, cost: None };
+///     let now = Timestamp::EPOCH.after(Span::from_secs(secs));
+///     apply_with_details(&mut [part], op, now, &mut details).unwrap();
+///     details.returned.clone()
+/// };
+/// apply(Op::Hit { cost: 4, holder: None }, 0);
+/// assert_eq!(apply(Op::Refund { cost: 4 }, 1), [Some(0), Some(4)], "the second is over");
+/// ```
+///
+/// # Errors
+/// As [`apply_to_all`].
+pub fn apply_with_details(
+    parts: &mut [Part<'_>],
+    op: Op,
+    now: Timestamp,
+    details: &mut Details,
+) -> Result<Answer, Refusal> {
+    details.verdicts.clear();
+    details.returned.clear();
+    transact(parts, op, |transaction| transaction.apply_with_details(op, now, details))
 }
 
 /// Runs a transaction on these parts, or on copies of them if the operation is read-only.

@@ -1,4 +1,4 @@
-//! After a charge: commit, cancel and expiry.
+//! After a charge: refund, commit, cancel and expiry.
 
 use super::holds::{Hold, HoldKind, Receipt, exceeding};
 use super::transaction::{Judgement, Transaction};
@@ -10,18 +10,40 @@ use crate::op::{Op, Refusal};
 use crate::time::{Span, Timestamp};
 
 impl Transaction<'_, '_> {
+    pub(super) fn refund(&mut self, cost: u64, now: Timestamp) -> Judgement {
+        let before = self.remaining(now);
+        self.each_for(cost, |limit, state, cost| limit.refund(state, cost, now));
+        self.enforce_leases(now);
+        let gained = |(after, before): (Option<i64>, Option<i64>)| {
+            u64::try_from(after?.saturating_sub(before?)).ok()
+        };
+        let returned = self.remaining(now).into_iter().zip(before).map(gained).collect();
+        let mut judged = Judgement::new(self.current_decisions(now));
+        judged.returned = returned;
+        judged
+    }
+
+    /// The remaining quota of each limit.
+    fn remaining(&self, now: Timestamp) -> Vec<Option<i64>> {
+        self.steps().map(|(step, state)| step.limit.remaining(&state.plain, now)).collect()
+    }
+
     pub(super) fn commit(
         &mut self,
         actual: u64,
         holder: Holder,
         now: Timestamp,
     ) -> Result<Judgement, Refusal> {
+        let mut each = Vec::new();
         let mut returned = None;
         for part in &mut *self.parts {
             let actual = part.cost.unwrap_or(actual);
-            returned = min(returned, part.account.commit(part.plan, actual, holder, now));
+            let mut of_part = vec![None; part.plan.len()];
+            let least = part.account.commit(part.plan, actual, holder, now, &mut of_part);
+            returned = min(returned, least);
+            each.append(&mut of_part);
         }
-        Ok(Judgement::new(self.debt_decisions(now)).with_returned(returned.unwrap_or(0)))
+        Ok(Judgement::new(self.debt_decisions(now)).with_returned(returned.unwrap_or(0), each))
     }
 
     pub(super) fn commit_part(
@@ -42,13 +64,16 @@ impl Transaction<'_, '_> {
 
     pub(super) fn cancel(&mut self, holder: Holder, now: Timestamp) -> Result<Judgement, Refusal> {
         let (mut held, mut returned, mut freed) = (false, None, None);
+        let mut each = Vec::new();
         for part in &mut *self.parts {
-            freed = freed.max(part.account.free(part.plan, holder));
+            let mut of_part = vec![None; part.plan.len()];
+            freed = freed.max(part.account.free(part.plan, holder, &mut of_part));
             if let Some((after, hold)) = part.account.holds.take(holder) {
                 held = true;
-                let back = part.account.release(part.plan, &hold, after, now);
+                let back = part.account.release(part.plan, &hold, after, now, &mut of_part);
                 returned = min(returned, back.map(|back| back.min(hold.cost)));
             }
+            each.append(&mut of_part);
         }
         // Slots count as returned only if nothing was booked.
         let returned = match returned.or(freed) {
@@ -56,7 +81,7 @@ impl Transaction<'_, '_> {
             None if held => 0,
             None => return Err(Refusal::UnknownHolder),
         };
-        Ok(Judgement::new(self.current_decisions(now)).with_returned(returned))
+        Ok(Judgement::new(self.current_decisions(now)).with_returned(returned, each))
     }
 
     /// Refuses a missing, unknown or used id.
@@ -112,16 +137,17 @@ impl Transaction<'_, '_> {
 
 impl Account {
     /// Settles the reservation of `holder` and frees its slots; returns the smallest refund of any
-    /// limit.
+    /// limit, and that of each in `each`.
     fn commit(
         &mut self,
         plan: &[EnforcedLimit],
         actual: u64,
         holder: Holder,
         now: Timestamp,
+        each: &mut [Option<u64>],
     ) -> Option<u64> {
         let (after, hold) = self.holds.take(holder)?;
-        self.free(plan, holder);
+        self.free(plan, holder, each);
         let expired = matches!(hold.kind, HoldKind::Expired { .. });
         let reserved = if expired { 0 } else { hold.cost };
         let total = actual.saturating_add(hold.used());
@@ -131,7 +157,9 @@ impl Account {
             let receipt = if expired { &none } else { hold.receipts.get(index).unwrap_or(&none) };
             let before = state.clone();
             let states = (&mut state.plain, &mut state.boost);
-            returned = min(returned, receipt.release(step, states, total, now));
+            let back = receipt.release(step, states, total, now);
+            record(each, index, back);
+            returned = min(returned, back);
             self.holds.shift_tickets(after, (index, step), (&before, state));
         }
         let more = exceeding(total, reserved).saturating_sub(exceeding(hold.used(), reserved));
@@ -173,28 +201,36 @@ impl Account {
         })
     }
 
-    /// Frees the slots of `holder`; returns how many, if any.
-    fn free(&mut self, plan: &[EnforcedLimit], holder: Holder) -> Option<u64> {
+    /// Frees the slots of `holder`; returns how many, if any, and those of each limit in `each`.
+    fn free(
+        &mut self,
+        plan: &[EnforcedLimit],
+        holder: Holder,
+        each: &mut [Option<u64>],
+    ) -> Option<u64> {
         let mut freed = None;
-        for (step, state) in plan.iter().zip(&mut self.states).filter(|(step, _)| step.has_slots())
-        {
+        let states = plan.iter().zip(&mut self.states).enumerate();
+        for (index, (step, state)) in states.filter(|(_, (step, _))| step.has_slots()) {
             let slots = step.limit.free(&mut state.plain, holder);
             if let Some(boost) = &step.boost {
                 boost.free(&mut state.boost, holder);
             }
-            freed = freed.max((slots > 0).then_some(slots));
+            let slots = (slots > 0).then_some(slots);
+            record(each, index, slots);
+            freed = freed.max(slots);
         }
         freed
     }
 
-    /// Refunds a hold; returns the smallest refund of any limit. Holds from `after` on were made
-    /// later.
+    /// Refunds a hold; returns the smallest refund of any limit, and that of each in `each`. Holds
+    /// from `after` on were made later.
     fn release(
         &mut self,
         plan: &[EnforcedLimit],
         hold: &Hold,
         after: usize,
         now: Timestamp,
+        each: &mut [Option<u64>],
     ) -> Option<u64> {
         let mut returned = None;
         let states = plan.iter().zip(&mut self.states).zip(&hold.receipts);
@@ -206,6 +242,9 @@ impl Account {
                 HoldKind::Reservation { used, .. } => receipt.release(step, states, used, now),
                 HoldKind::Expired { .. } => Some(0),
             };
+            if !step.has_slots() {
+                record(each, index, back);
+            }
             returned = min(returned, back);
             self.holds.shift_tickets(after, (index, step), (&before, state));
         }
@@ -215,10 +254,17 @@ impl Account {
     pub(super) fn expire_reservations(&mut self, plan: &[EnforcedLimit], now: Timestamp) {
         while let Some((index, hold, deadline)) = self.holds.next_expired(now) {
             self.open_states(plan, deadline);
-            self.free(plan, hold.holder);
-            self.release(plan, &hold, index.saturating_add(1), deadline);
+            self.free(plan, hold.holder, &mut []);
+            self.release(plan, &hold, index.saturating_add(1), deadline, &mut []);
             self.close_states(plan, deadline);
         }
+    }
+}
+
+/// Notes the amount that a limit got back, if any, where the caller wants to know.
+fn record(each: &mut [Option<u64>], index: usize, amount: Option<u64>) {
+    if let (Some(of_limit), Some(amount)) = (each.get_mut(index), amount) {
+        *of_limit = Some(amount);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::holds::{Hold, HoldKind, Receipt};
 use super::step_state::{Admission, Claim, StepState};
-use super::{Account, Answer, Moment, Part};
+use super::{Account, Answer, Details, Moment, Part};
 use crate::algorithm::concurrency::Holder;
 use crate::arithmetic::EXACT_MAX;
 use crate::limit::{Limit, State};
@@ -28,6 +28,8 @@ pub(super) struct Judgement {
     pub(super) decisions: Vec<Decision>,
     /// The claim, if every limit was evaluated against it.
     claim: Option<Claim>,
+    /// See [`Details::returned`].
+    pub(super) returned: Vec<Option<u64>>,
 }
 
 impl Transaction<'_, '_> {
@@ -44,6 +46,19 @@ impl Transaction<'_, '_> {
     ) -> Result<Answer, Refusal> {
         self.apply_and(op, now, |transaction, judged| {
             transaction.judge_each(judged, now.min(NOW_MAX), each)
+        })
+    }
+
+    /// The same, with the amount that every limit got back.
+    pub(super) fn apply_with_details(
+        &mut self,
+        op: Op,
+        now: Timestamp,
+        details: &mut Details,
+    ) -> Result<Answer, Refusal> {
+        self.apply_and(op, now, |transaction, judged| {
+            transaction.judge_each(judged, now.min(NOW_MAX), &mut details.verdicts);
+            details.returned.extend_from_slice(&judged.returned);
         })
     }
 
@@ -150,11 +165,7 @@ impl Transaction<'_, '_> {
                 });
                 Ok(Judgement::new(self.debt_decisions(now)))
             }
-            Op::Refund { cost } | Op::Add { cost, force: false } => {
-                self.each_for(cost, |limit, state, cost| limit.refund(state, cost, now));
-                self.enforce_leases(now);
-                Ok(Judgement::new(self.current_decisions(now)))
-            }
+            Op::Refund { cost } | Op::Add { cost, force: false } => Ok(self.refund(cost, now)),
             Op::Add { cost, force: true } => {
                 self.each_for(cost, |limit, state, cost| {
                     limit.add_beyond_capacity(state, cost, now)
@@ -358,7 +369,7 @@ impl<'a> Transaction<'_, 'a> {
         self.parts.iter().flat_map(|part| part.plan)
     }
 
-    fn steps(&self) -> impl Iterator<Item = (&'a EnforcedLimit, &StepState)> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&'a EnforcedLimit, &StepState)> {
         self.parts.iter().flat_map(|part| part.plan.iter().zip(&part.account.states))
     }
 
@@ -390,7 +401,7 @@ impl<'a> Transaction<'_, 'a> {
     }
 
     /// Calls `act` on each limit with the cost of its part.
-    fn each_for(&mut self, cost: u64, mut act: impl FnMut(&Limit, &mut State, u64)) {
+    pub(super) fn each_for(&mut self, cost: u64, mut act: impl FnMut(&Limit, &mut State, u64)) {
         for part in &mut *self.parts {
             let cost = part.cost.unwrap_or(cost);
             part.account.each(part.plan, &mut |limit: &Limit, state: &mut State| {
@@ -405,7 +416,7 @@ impl<'a> Transaction<'_, 'a> {
         }
     }
 
-    fn enforce_leases(&mut self, now: Timestamp) {
+    pub(super) fn enforce_leases(&mut self, now: Timestamp) {
         self.parts.iter_mut().for_each(|part| part.account.enforce_leases(part.plan, now));
     }
 
@@ -428,7 +439,7 @@ impl<'a> Transaction<'_, 'a> {
 
 impl Judgement {
     pub(super) fn new(decisions: Vec<Decision>) -> Self {
-        Self { answer: judge(&decisions).into(), decisions, claim: None }
+        Self { answer: judge(&decisions).into(), decisions, claim: None, returned: Vec::new() }
     }
 
     fn with_taken(mut self, amount: u64) -> Self {
@@ -436,8 +447,9 @@ impl Judgement {
         self
     }
 
-    pub(super) fn with_returned(mut self, amount: u64) -> Self {
+    pub(super) fn with_returned(mut self, amount: u64, each: Vec<Option<u64>>) -> Self {
         self.answer.returned = Some(amount);
+        self.returned = each;
         self
     }
 

@@ -28,7 +28,7 @@ use sluicegate::backend::{
     StoreFailure, repeat,
 };
 use sluicegate::clock::TimeSource;
-use sluicegate::{Checked, Engine, LimitState, Snapshot, Status, new_holder};
+use sluicegate::{Checked, Engine, LimitState, Returned, Snapshot, Status, new_holder};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
@@ -79,6 +79,18 @@ struct Group<'a> {
     /// The id that slots are held under, if there are any.
     holder: Option<Holder>,
     reply: Result<ScriptAnswer, HitError>,
+}
+
+impl Group<'_> {
+    /// What a refund gave back, by descriptor.
+    fn returned(&self) -> impl Iterator<Item = Returned> + '_ {
+        let all = self.reply.iter().flat_map(|answer| &answer.returned);
+        all.filter_map(|one| {
+            // The index of a part, so far.
+            let descriptor = self.steps.get(one.descriptor)?.index;
+            Some(Returned { descriptor, ..*one })
+        })
+    }
 }
 
 /// How often a request that waits for a slot looks for one: other nodes may release theirs before
@@ -182,7 +194,7 @@ impl RedisBackend {
         if rules.begin(operation, request, checked) {
             return Ok(());
         }
-        let Checked { allowed, statuses, plan, .. } = checked;
+        let Checked { allowed, statuses, plan, returned, .. } = checked;
         let mut local = match operation {
             Operation::Hit | Operation::Peek if rules.has_local() => {
                 self.decide_locally(operation, rules, plan, statuses, self.clock.ticks())
@@ -220,6 +232,10 @@ impl RedisBackend {
         repeat(rules, operation, plan, statuses);
         *allowed = decided.is_ok() && rules.admits(statuses);
         self.observe_replies(operation, rules, plan, &groups);
+        if operation == Operation::Refund {
+            returned.extend(groups.iter().flat_map(Group::returned));
+            returned.sort_unstable_by_key(|one| (one.descriptor, one.limit));
+        }
         if operation == Operation::Hit && rules.has_local() {
             self.finish_local(local, *allowed, rules, plan, self.clock.ticks());
         }
@@ -318,7 +334,7 @@ impl RedisBackend {
                     let cost = parts.iter().map(|part| part.cost).max().unwrap_or(0);
                     let applied = self.store.apply(&parts, Op::Peek { cost }).await?;
                     let allowed = applied.answer.verdict.is_allowed();
-                    Ok(ScriptAnswer { allowed, verdicts: applied.each })
+                    Ok(ScriptAnswer { allowed, verdicts: applied.each, returned: Vec::new() })
                 }
                 Operation::Reset => {
                     let mut verdicts = Vec::with_capacity(parts.len());
@@ -327,7 +343,7 @@ impl RedisBackend {
                             self.store.apply(std::slice::from_ref(part), Op::Reset).await?;
                         verdicts.push(applied.answer.verdict);
                     }
-                    Ok(ScriptAnswer { allowed: true, verdicts })
+                    Ok(ScriptAnswer { allowed: true, verdicts, returned: Vec::new() })
                 }
             }
         };
@@ -390,7 +406,8 @@ impl Backend for RedisBackend {
                 OptimisticError::Refused(refusal) => ApplyError::Refused(refusal),
                 error => ApplyError::Store((&CallError::from(error)).into()),
             })?;
-            Ok(Applied { answer: applied.answer, verdicts: applied.each })
+            let (answer, verdicts, returned) = (applied.answer, applied.each, applied.returned);
+            Ok(Applied { answer, verdicts, returned })
         })
     }
 

@@ -8,8 +8,9 @@ mod swap;
 use std::fmt;
 use std::sync::Arc;
 
+use sluicegate::Returned;
 use sluicegate::backend::UNCOUNTED;
-use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
+use sluicegate_core::account::{Account, Answer, Details, Moment, Part, apply_with_details};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::{Op, Refusal};
@@ -55,6 +56,8 @@ pub(crate) struct Applied {
     pub(crate) answer: Answer,
     /// One per part.
     pub(crate) each: Vec<Verdict>,
+    /// What each limit got back, of all parts in a row: see core's [`Details::returned`].
+    pub(crate) returned: Vec<Option<u64>>,
     /// Whether a corrupt record was found. It counted as empty.
     pub(crate) is_corrupt: bool,
 }
@@ -99,9 +102,9 @@ impl OptimisticUpdates<'_> {
         parts: &[OptimisticPart],
         op: Op,
     ) -> Result<Applied, OptimisticError> {
-        let mut each = Vec::new();
+        let mut details = Details::default();
         let modify = |parts: &mut [Part<'_>], now: Timestamp| {
-            let answer = apply_to_each(parts, op, now, &mut each)?;
+            let answer = apply_with_details(parts, op, now, &mut details)?;
             let raises_epoch = matches!(
                 op,
                 Op::Refund { .. }
@@ -113,7 +116,8 @@ impl OptimisticUpdates<'_> {
             Ok(Modified { result: answer, writes: !op.is_read_only(), raises_epoch })
         };
         let (is_corrupt, answer) = self.read_modify_write(parts, modify).await?;
-        Ok(Applied { answer, each, is_corrupt })
+        let Details { verdicts: each, returned } = details;
+        Ok(Applied { answer, each, returned, is_corrupt })
     }
 
     /// Converts an identity to other limits with the same fingerprint.
@@ -168,7 +172,7 @@ impl OptimisticUpdates<'_> {
     ) -> Result<(ScriptAnswer, bool), OptimisticError> {
         let mut verdicts = vec![UNCOUNTED; request.parts.len()];
         let mut is_corrupt = false;
-        let mut all_or_nothing = Vec::new();
+        let (mut all_or_nothing, mut returned) = (Vec::new(), Vec::new());
         for (index, part) in request.parts.iter().enumerate() {
             if request.skips(part) {
                 continue;
@@ -181,6 +185,7 @@ impl OptimisticUpdates<'_> {
             let applied = self.apply(&[OptimisticPart::new(part)], op).await?;
             verdicts[index] = applied.answer.verdict;
             is_corrupt |= applied.is_corrupt;
+            returned.extend(Returned::of_limits(index, &applied.returned));
         }
         let mut allowed = request.may_pass(&verdicts);
         if !all_or_nothing.is_empty() {
@@ -199,7 +204,7 @@ impl OptimisticUpdates<'_> {
                 verdicts[index] = verdict;
             }
         }
-        Ok((ScriptAnswer { allowed, verdicts }, is_corrupt))
+        Ok((ScriptAnswer { allowed, verdicts, returned }, is_corrupt))
     }
 
     /// Reads, modifies and writes records; repeats while the compare-and-swap fails. Also returns

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Value;
-use sluicegate_core::account::{Account, Moment, Part, apply_to_each};
+use sluicegate_core::account::{Account, Details, Moment, Part, apply_to_each, apply_with_details};
 use sluicegate_core::algorithm::concurrency::{Holder, SlotLease};
 use sluicegate_core::algorithm::sliding_log::Entry;
 use sluicegate_core::limit::Limit;
@@ -27,6 +27,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::{Combine, ScriptOp, ScriptPart, ScriptRequest};
+use sluicegate::Returned;
 use sluicegate::backend::UNCOUNTED;
 
 /// How often script and core disagreed: never, unless one of them has a bug.
@@ -56,6 +57,8 @@ pub(crate) struct ScriptAnswer {
     pub(crate) allowed: bool,
     /// One per part.
     pub(crate) verdicts: Vec<Verdict>,
+    /// What a refund gave back to the limits, by part.
+    pub(crate) returned: Vec<Returned>,
 }
 
 /// A reply that the script cannot have sent.
@@ -247,6 +250,7 @@ impl<'a> Replay<'a> {
     /// Decides one request.
     fn decide(&mut self) -> ScriptAnswer {
         let mut verdicts = vec![UNCOUNTED; self.request.parts.len()];
+        let mut returned = Vec::new();
         let request = self.request;
         for (index, part) in request.parts.iter().enumerate() {
             if part.combine == Combine::AllOrNothing && request.op == ScriptOp::Hit
@@ -254,13 +258,28 @@ impl<'a> Replay<'a> {
             {
                 continue;
             }
-            verdicts[index] = self.apply(index, request.op.on(part.cost, request.holder));
+            verdicts[index] = match request.op {
+                ScriptOp::Refund => self.refund(index, part.cost, &mut returned),
+                op => self.apply(index, op.on(part.cost, request.holder)),
+            };
         }
         let mut allowed = request.may_pass(&verdicts);
         if request.op == ScriptOp::Hit {
             allowed = self.decide_together(allowed, &mut verdicts);
         }
-        ScriptAnswer { allowed, verdicts }
+        ScriptAnswer { allowed, verdicts, returned }
+    }
+
+    fn refund(&mut self, index: usize, cost: u64, returned: &mut Vec<Returned>) -> Verdict {
+        let ScriptPart { rule, spare_capacity, .. } = &self.request.parts[index];
+        let (plan, spare_capacity) = (rule.steps(), *spare_capacity);
+        let part = Part { plan, account: &mut self.accounts[index], spare_capacity, cost: None };
+        let mut details = Details::default();
+        let op = Op::Refund { cost };
+        let answer = apply_with_details(&mut [part], op, self.now, &mut details);
+        returned.extend(Returned::of_limits(index, &details.returned));
+        self.share(index);
+        answer.map_or(UNCOUNTED, |answer| answer.verdict)
     }
 
     fn apply(&mut self, index: usize, op: Op) -> Verdict {

@@ -38,7 +38,8 @@ impl Store {
         let (hash, now) = (inner.request_hash(&request), inner.now());
         if let Some(verdict) = inner.denials.find(&request, hash, now) {
             inner.counters.cached_denials.fetch_add(1, Ordering::Relaxed);
-            return Ok(ScriptAnswer { allowed: false, verdicts: vec![verdict] });
+            let verdicts = vec![verdict];
+            return Ok(ScriptAnswer { allowed: false, verdicts, returned: Vec::new() });
         }
         let cacheable = Denials::cacheable_part(&request);
         let answer = self.decide(request, hash, client_deadline).await?;

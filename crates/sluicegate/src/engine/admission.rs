@@ -33,7 +33,22 @@ pub struct Checked {
     pub statuses: Vec<Status>,
     /// The steps that the request was matched to.
     pub plan: Plan,
+    /// Hits that each limit got back by a refund, commit or cancel, in the order of descriptors and
+    /// limits. Nothing of a descriptor that repeats another, and of limits that nodes synchronize
+    /// later (eventual rules, keys of envoyproxy/ratelimit).
+    pub returned: Vec<Returned>,
     pub(super) verdicts: Vec<Verdict>,
+}
+
+/// Hits that a limit got back: slots of a concurrency limit, else quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returned {
+    /// Index of the descriptor.
+    pub descriptor: usize,
+    /// Index of the limit, in the order of the rule.
+    pub limit: usize,
+    /// The hits.
+    pub hits: u64,
 }
 
 /// Result of one descriptor.
@@ -167,8 +182,9 @@ impl Snapshot<'_> {
         request: &Request<'_>,
         checked: &mut Checked,
     ) -> bool {
-        let Checked { allowed, statuses, plan, .. } = checked;
+        let Checked { allowed, statuses, plan, returned, .. } = checked;
         self.active.rules.plan(request, plan);
+        returned.clear();
         statuses.clear();
         statuses.extend(plan.steps().iter().map(Status::unlimited));
         *allowed = true;
@@ -413,5 +429,16 @@ impl Status {
     const fn unlimited(step: &Step) -> Self {
         let promise = Promise { level: Level::Strict, over: 0 };
         Self { target: step.target, verdict: UNCOUNTED, promise }
+    }
+}
+
+impl Returned {
+    /// The hits that the limits of a descriptor got back.
+    pub fn of_limits(
+        descriptor: usize,
+        hits: &[Option<u64>],
+    ) -> impl Iterator<Item = Self> + use<'_> {
+        let limits = hits.iter().enumerate();
+        limits.map(move |(limit, hits)| Self { descriptor, limit, hits: hits.unwrap_or(0) })
     }
 }

@@ -141,6 +141,8 @@ pub struct Applied {
     pub answer: Answer,
     /// The verdict of each.
     pub verdicts: Vec<Verdict>,
+    /// After a commit or cancel of one step: what each of its limits got back.
+    pub returned: Vec<Option<u64>>,
 }
 
 /// Why an operation was not applied. Nothing has changed, unless the store's reply was lost.

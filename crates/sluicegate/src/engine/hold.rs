@@ -15,8 +15,8 @@ use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::rule::OnStoreFailure;
 
 use super::admission::{Admission, Combine, Group, Operation, repeat};
-use super::backend::{ApplyError, Backend, BoundStep, Call, StoreError, StoreFailure};
-use super::{Checked, Engine, Snapshot};
+use super::backend::{Applied, ApplyError, Backend, BoundStep, Call, StoreError, StoreFailure};
+use super::{Checked, Engine, Returned, Snapshot};
 use crate::memory::UNCOUNTED;
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.
@@ -132,7 +132,8 @@ impl<B: Backend + ?Sized> Engine<B> {
 
     /// Settles a reservation with the actual cost, which is that of the request's hits: a smaller
     /// one returns the rest, a larger one is charged, into debt if need be. Slots are released.
-    /// Returns the smallest amount that a limit returned.
+    /// Returns the amount that every limit got back at least; [`Checked::returned`] has that of
+    /// each.
     ///
     /// # Errors
     /// When nothing is held under this id, or the store does not answer.
@@ -145,8 +146,8 @@ impl<B: Backend + ?Sized> Engine<B> {
         self.settle(&|cost| Op::Commit { cost, holder }, call, holder, checked).await
     }
 
-    /// Cancels what is held, as far as it can be returned. Returns the smallest amount that a limit
-    /// returned.
+    /// Cancels what is held, as far as it can be returned. Returns the amount that every limit got
+    /// back at least; [`Checked::returned`] has that of each.
     ///
     /// # Errors
     /// When nothing is held under this id, or the store does not answer.
@@ -337,7 +338,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         if rules.begin(Operation::Refund, request, checked) {
             return Ok(0);
         }
-        let Checked { statuses, plan, .. } = checked;
+        let Checked { statuses, plan, returned: each, .. } = checked;
         let (mut is_limited, mut returned, mut freed) = (false, None::<u64>, None::<u64>);
         for step in rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once) {
             is_limited = true;
@@ -350,9 +351,10 @@ impl<B: Backend + ?Sized> Engine<B> {
                     settled = apply(op).await;
                 }
             }
-            let answer = settled.map_err(HoldError::from)?.answer;
+            let Applied { answer, returned: of_limits, .. } = settled.map_err(HoldError::from)?;
             statuses[step.index].verdict = answer.verdict;
             if let Some(amount) = answer.returned {
+                each.extend(Returned::of_limits(step.index, &of_limits));
                 // A released slot counts only where nothing else was held beside it.
                 let least = if step.counter.has_slots_only() { &mut freed } else { &mut returned };
                 *least = Some(least.map_or(amount, |least| least.min(amount)));

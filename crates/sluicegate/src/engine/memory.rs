@@ -12,8 +12,9 @@ use super::admission::{Admission, ChargeMode, ChargedLimits, Group, Operation, o
 use super::backend::{
     Applied, ApplyError, Backend, BoundStep, Call, Deferred, SlotWaiting, StoreError, StoreFailure,
 };
-use super::{Checked, LimitState, Snapshot};
+use super::{Checked, LimitState, Returned, Snapshot};
 use crate::limiter::{CounterRef, apply_each, new_holder};
+use crate::memory::UNCOUNTED;
 
 /// Counters in this process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,10 +30,21 @@ impl MemoryBackend {
         if rules.begin(operation, request, checked) {
             return;
         }
-        let Checked { allowed, statuses, plan, verdicts } = checked;
+        let Checked { allowed, statuses, plan, verdicts, returned } = checked;
         let mut admission = Admission::new(rules, operation, plan);
         while let Some(group) = admission.next(statuses) {
             match group {
+                Group::One(index, mode) if operation == Operation::Refund => {
+                    let cost = admission.cost(index, mode);
+                    statuses[index].verdict = refund_one(
+                        rules,
+                        mode,
+                        (index, identity(plan, index)),
+                        cost,
+                        now,
+                        returned,
+                    );
+                }
                 Group::One(index, mode) => {
                     let (identity, cost) = (identity(plan, index), admission.cost(index, mode));
                     statuses[index].verdict =
@@ -82,16 +94,17 @@ impl Backend for MemoryBackend {
         now: Timestamp,
     ) -> Deferred<'a, Result<Applied, ApplyError>> {
         let applied = match steps {
-            [one] => one
-                .counter
-                .try_apply(op, now)
-                .map(|answer| Applied { verdicts: vec![answer.verdict], answer }),
+            [one] => {
+                let mut returned = Vec::new();
+                let answer = one.counter.apply_with_returned(op, now, &mut returned);
+                answer.map(|answer| Applied { verdicts: vec![answer.verdict], answer, returned })
+            }
             several => {
                 let counters: Vec<_> =
                     several.iter().map(|step| (step.counter, step.cost)).collect();
                 let mut verdicts = Vec::new();
                 let answer = apply_each(&counters, &|_| op, now, &mut verdicts);
-                answer.map(|answer| Applied { answer, verdicts })
+                answer.map(|answer| Applied { answer, verdicts, returned: Vec::new() })
             }
         };
         Deferred::Ready(applied.map_err(ApplyError::Refused))
@@ -153,6 +166,25 @@ pub(super) fn apply_one(
     match mode.limits {
         ChargedLimits::Rule(_) => verdict,
         ChargedLimits::Override(limit) => override_verdict(operation, limit, cost, verdict),
+    }
+}
+
+/// Refunds the step of an index and identity; adds what its limits got back.
+fn refund_one(
+    rules: &Snapshot<'_>,
+    mode: ChargeMode,
+    (index, identity): (usize, &[u8]),
+    cost: u64,
+    now: Timestamp,
+    returned: &mut Vec<Returned>,
+) -> Verdict {
+    let (counter, mut each) = (rules.counter(mode.limits, identity), Vec::new());
+    let refunded = counter.apply_with_returned(Op::Refund { cost }, now, &mut each);
+    returned.extend(Returned::of_limits(index, &each));
+    let verdict = refunded.map_or(UNCOUNTED, |answer| answer.verdict);
+    match mode.limits {
+        ChargedLimits::Rule(_) => verdict,
+        ChargedLimits::Override(limit) => override_verdict(Operation::Refund, limit, cost, verdict),
     }
 }
 

@@ -31,7 +31,7 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
 
-pub use admission::{Checked, Operation, Status};
+pub use admission::{Checked, Operation, Returned, Status};
 #[cfg(feature = "config")]
 pub use follow::{Change, Follower, Following, RULES_POLL_INTERVAL, RulesError, rules_of};
 pub use hold::HoldError;

@@ -22,7 +22,10 @@ use super::Queued;
 use super::{Holder, Limiter, new_holder};
 use crate::answer::Policy;
 use crate::hold_time::HoldTime;
-use crate::memory::{Answered, Target, UNCOUNTED, apply_together, apply_together_to_each};
+use crate::memory::{
+    Answered, Target, UNCOUNTED, apply_together, apply_together_to_each,
+    apply_together_with_returned,
+};
 use crate::plan::Rule;
 
 /// Counter of one identity under a rule, in this node's memory.
@@ -123,13 +126,31 @@ impl CounterRef<'_> {
         self.apply_to(self.target(Some(op.cost()), now), op, now)
     }
 
+    /// The same, with what each limit got back: see core's
+    /// [`Details::returned`](sluicegate_core::account::Details::returned).
+    pub(crate) fn apply_with_returned(
+        &self,
+        op: Op,
+        now: Timestamp,
+        returned: &mut Vec<Option<u64>>,
+    ) -> Result<Answer, Refusal> {
+        let target = self.target(Some(op.cost()), now);
+        let hash = target.hash;
+        let answered = apply_together_with_returned(&[target], op, now, returned)?;
+        Ok(self.finish(hash, op, answered))
+    }
+
     fn apply_to(&self, target: Target<'_>, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
         let hash = target.hash;
-        let Answered { answer, overflowed } = apply_together(&[target], op, now)?;
+        Ok(self.finish(hash, op, apply_together(&[target], op, now)?))
+    }
+
+    /// Wakes those that wait for what an operation freed.
+    fn finish(&self, hash: u64, op: Op, Answered { answer, overflowed }: Answered) -> Answer {
         if matches!(op, Op::Cancel { .. } | Op::Commit { .. } | Op::Reset) {
             self.limiter.inner.waiters.freed(hash, overflowed);
         }
-        Ok(answer)
+        answer
     }
 
     /// Replaces the state of the identity.

@@ -29,6 +29,7 @@ pub(crate) use shard::word_of;
 pub use shards::UNCOUNTED;
 pub(crate) use shards::{
     Answered, ShardCount, Shards, Target, apply_together, apply_together_to_each,
+    apply_together_with_returned,
 };
 use sluicegate_core::packed::Packed;
 use sluicegate_core::time::Timestamp;

@@ -12,7 +12,9 @@ use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
 use sluicegate_core::verdict::{Decision, Outcome, Verdict};
 
-pub(crate) use together::{Target, apply_together, apply_together_to_each};
+pub(crate) use together::{
+    Target, apply_together, apply_together_to_each, apply_together_with_returned,
+};
 
 use super::lanes::Budget;
 use super::shard::{FastPath, Known, Shard, Touched};

@@ -6,7 +6,7 @@ mod leasing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_core::account::{Account, Answer, Moment, Part, apply_to_each};
+use sluicegate_core::account::{Account, Answer, Details, Part, apply_to_each, apply_with_details};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::change::CarryOver;
 use sluicegate_core::op::{Op, Refusal};
@@ -24,6 +24,7 @@ use crate::script::{
     Combine, RuleRegistry, ScriptAnswer, ScriptOp, ScriptOutcome, ScriptPart, ScriptRequest,
     ScriptRule, decode, encode,
 };
+use sluicegate::Returned;
 use sluicegate::backend::Rule;
 use sluicegate::backend::UNCOUNTED;
 
@@ -197,6 +198,7 @@ impl World<'_> {
 
     fn model_once(&mut self, asked: &Asked) -> ScriptAnswer {
         let mut verdicts = vec![UNCOUNTED; asked.parts.len()];
+        let mut returned = Vec::new();
         let (mut denied, mut quotas) = (false, Vec::new());
         let hits = asked.op == ScriptOp::Hit;
         let together = |combine: Combine| combine == Combine::AllOrNothing;
@@ -207,10 +209,17 @@ impl World<'_> {
                 continue;
             }
             let op = op_of(asked.op, part.cost, asked.holder);
-            let moment = Moment { now: self.now, spare_capacity: part.spare_capacity };
             let plan = self.rules[part.key].plan_at(self.now);
-            if let Ok(answer) = self.accounts[part.key].apply(&plan.steps, op, moment) {
+            let one = Part {
+                plan: &plan.steps,
+                account: &mut self.accounts[part.key],
+                spare_capacity: part.spare_capacity,
+                cost: None,
+            };
+            let mut details = Details::default();
+            if let Ok(answer) = apply_with_details(&mut [one], op, self.now, &mut details) {
                 verdicts[index] = answer.verdict;
+                returned.extend(Returned::of_limits(index, &details.returned));
             }
             let no = !verdicts[index].is_allowed();
             match part.combine {
@@ -241,7 +250,7 @@ impl World<'_> {
                 }
             }
         }
-        ScriptAnswer { allowed, verdicts }
+        ScriptAnswer { allowed, verdicts, returned }
     }
 
     fn long(&mut self, op: Op, keys: &[usize], spare_capacity: bool) -> Result<(), String> {

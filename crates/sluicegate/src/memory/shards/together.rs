@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use sluicegate_core::account::{Account, Answer, Part, apply_to_all, apply_to_each};
+use sluicegate_core::account::{
+    Account, Answer, Details, Part, apply_to_all, apply_to_each, apply_with_details,
+};
 use sluicegate_core::op::{Op, Refusal};
 use sluicegate_core::time::{NOW_MAX, Timestamp};
 use sluicegate_core::verdict::Verdict;
@@ -47,6 +49,22 @@ pub(crate) fn apply_together(
 ) -> Result<Answered, Refusal> {
     let mut request = JointOperation::new(targets);
     let ended = request.apply(op, now.min(NOW_MAX), apply_to_all)?;
+    Ok(Answered { answer: ended.answer(op), overflowed: request.overflowed })
+}
+
+/// The same, with what each limit got back: see core's [`Details::returned`].
+pub(crate) fn apply_together_with_returned(
+    targets: &[Target<'_>],
+    op: Op,
+    now: Timestamp,
+    returned: &mut Vec<Option<u64>>,
+) -> Result<Answered, Refusal> {
+    let mut request = JointOperation::new(targets);
+    let mut details = Details::default();
+    let ended = request.apply(op, now.min(NOW_MAX), |parts, op, now| {
+        apply_with_details(parts, op, now, &mut details)
+    })?;
+    *returned = details.returned;
     Ok(Answered { answer: ended.answer(op), overflowed: request.overflowed })
 }
 
