@@ -128,7 +128,7 @@ fn whoever_would_wait_for_longer_than_it_would_is_told_at_once() {
     check(&engine, "user=alice");
     let refused = wait(&engine, ALICE, Span::from_micros(999_999), 1).done().unwrap();
     assert!(!refused.checked.allowed);
-    assert_eq!(refused.checked.statuses[0].verdict.retry_after(), Some(Span::from_micros(1)));
+    assert_eq!(refused.checked.statuses[0].verdict.retry_after(), Some(Span::from_secs(1)));
     assert!(wait(&engine, ALICE, Span::from_secs(1), 2).waits());
 }
 

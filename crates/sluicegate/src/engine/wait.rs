@@ -13,13 +13,13 @@ use std::task::{Poll, Wake, Waker};
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::Op;
 use sluicegate_core::time::{Span, Timestamp};
-use sluicegate_core::verdict::Outcome;
+use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::request::Request;
 use tokio::sync::Notify;
 
-use super::admission::Operation;
-use super::backend::{ApplyError, Backend, BoundStep};
+use super::admission::{Operation, repeat};
+use super::backend::{ApplyError, Backend, BoundStep, DENIED_WITHOUT_STORE};
 use super::{Checked, Engine, HoldError, Snapshot};
 use crate::answer::Policy;
 use crate::limiter::Queued;
@@ -27,8 +27,12 @@ use crate::limiter::Queued;
 /// Result of waiting.
 #[derive(Debug, Clone)]
 pub struct Waited {
-    /// The last decision. The statuses of an admitted request still have the wait that is over now.
+    /// The last decision. The statuses of an admitted request still have the wait that is over now;
+    /// those of a denied one are what [`Engine::check_async`] would decide.
     pub checked: Checked,
+    /// The time that the figures of the statuses refer to: that of the decision, or of the turn of
+    /// a request that waited.
+    pub decided_at: Timestamp,
     /// How long it took.
     pub waited: Span,
     /// Whether a slot is held, which is released by [`Engine::cancel`] or at the end of its lease.
@@ -109,7 +113,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         let mut checked = Checked::default();
         let mut turn = Turn { engine: self, request, holder, is_booked: false };
         let mut queue = SlotQueue::default();
-        loop {
+        let (decided_at, max_wait) = loop {
             let rules = self.snapshot();
             if poll_interval.is_none() {
                 // Queued before trying: a slot that is released in between wakes this request.
@@ -126,41 +130,81 @@ impl<B: Backend + ?Sized> Engine<B> {
                 false => rules.slot_free_at(&checked, now).filter(|_| now < deadline),
             };
             let Some(retry_at) = retry_at else {
-                rules.take_slots(&checked.plan, None);
+                rules.take_slots(&checked.plan, ttl);
                 rules.finish_held(&mut checked, now);
-                break;
+                break (now, max_wait);
             };
             drop(rules);
             queue.pass_on(now);
             let retry_at = poll_interval.map_or(retry_at, |every| retry_at.min(now.after(every)));
             let sleep = self.clock().sleep_until(retry_at.min(deadline));
             either(queue.waker.0.notified(), sleep).await;
-        }
+        };
         drop(queue);
         if !checked.allowed {
-            return Ok(Waited { checked, waited: self.now().since(started), has_slot: false });
+            let mut denied =
+                Waited { checked, decided_at, waited: self.now().since(started), has_slot: false };
+            if !max_wait.is_zero() {
+                self.write_plain_denial(request, &mut denied).await;
+            }
+            return Ok(denied);
         }
+        let has_waited = !checked.wait().is_zero();
         let turn_at = self.now().max(started).after(checked.wait());
         self.hold_until(request, holder, turn_at).await;
         let (rules, now, mut has_slot) = (self.snapshot(), self.now().max(turn_at), false);
         let mut plan = Plan::default();
         for step in booked_steps(&rules, request, &mut plan) {
-            match ttl {
+            // The turn has come, and leases may have changed.
+            let current = match ttl {
                 // What cannot be cancelled any more need not be remembered.
-                None => has_slot |= self.backend().forget(step, holder, now).await,
+                None => {
+                    has_slot |= self.backend().forget(step, holder, now).await;
+                    if !has_waited {
+                        continue;
+                    }
+                    self.backend().apply_to(&[step], Op::Peek { cost: 0 }, now).await
+                }
                 Some(ttl) => {
                     has_slot |= step.counter.has_slots();
                     let op = Op::Renew { ttl, holder };
-                    let reserved = self.backend().apply_to(&[step], op, now).await;
-                    // A step whose rule was changed meanwhile may hold nothing.
-                    if let Err(ApplyError::Store(failure)) = reserved {
-                        return Err(HoldError::Store(failure));
-                    }
+                    self.backend().apply_to(&[step], op, now).await
                 }
+            };
+            match (current, checked.statuses.get_mut(step.index)) {
+                (Ok(current), Some(status)) => {
+                    status.verdict = with_figures(status.verdict, current.answer.verdict);
+                }
+                (Err(ApplyError::Store(failure)), _) if ttl.is_some() => {
+                    return Err(HoldError::Store(failure));
+                }
+                // A step whose rule was changed meanwhile may hold nothing.
+                _ => {}
             }
         }
+        if checked.plan.steps().len() == plan.steps().len() {
+            repeat(&rules, Operation::Hit, &plan, &mut checked.statuses);
+        }
         turn.is_booked = false;
-        Ok(Waited { checked, waited: self.now().since(started), has_slot })
+        let decided_at = if has_waited || ttl.is_some() { now } else { decided_at };
+        Ok(Waited { checked, decided_at, waited: self.now().since(started), has_slot })
+    }
+
+    /// Replaces a denial after the longest wait by that of a plain check: when a client may retry
+    /// without waiting here.
+    async fn write_plain_denial(&self, request: &Request<'_>, denied: &mut Waited) {
+        let verdicts = || denied.checked.statuses.iter().map(|status| status.verdict);
+        // The store would have to be waited for again.
+        if verdicts().any(|verdict| verdict == DENIED_WITHOUT_STORE) {
+            return;
+        }
+        let (rules, mut checked) = (self.snapshot(), Checked::default());
+        let call = self.call(&rules, request);
+        let peeked = self.apply(Operation::Peek, call, &mut checked).await;
+        // A request that would pass just now was denied all the same.
+        if peeked.is_ok() && !checked.allowed {
+            (denied.checked, denied.decided_at) = (checked, call.now);
+        }
     }
 
     /// Sleeps until the turn. The leases of slots that were taken with it are renewed meanwhile.
@@ -189,6 +233,12 @@ impl<B: Backend + ?Sized> Engine<B> {
             self.clock().sleep_until(next).await;
         }
     }
+}
+
+/// A decision with the present figures of its limits.
+const fn with_figures(decided: Verdict, current: Verdict) -> Verdict {
+    let Verdict { outcome, soft, elastic, shadow, .. } = decided;
+    Verdict { outcome, soft, elastic, shadow, ..current }
 }
 
 /// The steps that a request books.
