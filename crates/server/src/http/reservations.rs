@@ -306,7 +306,7 @@ impl Api {
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(ApiError::draining()),
         };
-        let (rules, now) = (engine.snapshot(), engine.now());
+        let (rules, now) = (engine.snapshot(), waited.decided_at);
         let checked = &waited.checked;
         self.app.record_unmatched(&rules, &request, checked)?;
         let is_denied = self.app.code_of(&rules, &request, checked) == Code::OverLimit;
@@ -358,15 +358,10 @@ impl From<ReservationError> for ApiError {
                 Self::new(ErrorCode::UnknownReservation, message)
             }
             // The token is one of ours.
-            ReservationError::Hold(HoldError::Unknown) => Self::new(
-                ErrorCode::SettledReservation,
-                "nothing is held under this reservation any more: it was committed or cancelled, or it expired \
-                 more than a day ago, or its counters were reset or lost; reserve again",
-            ),
-            ReservationError::Hold(HoldError::Expired) => Self::new(
-                ErrorCode::SettledReservation,
-                "the reservation expired, and what it held was released; reserve again",
-            ),
+            ReservationError::Settled(_)
+            | ReservationError::Hold(HoldError::Unknown | HoldError::Expired) => {
+                Self::new(ErrorCode::SettledReservation, message)
+            }
             ReservationError::Hold(
                 HoldError::CountsAtOnce { descriptor } | HoldError::Eventual { descriptor },
             ) => {

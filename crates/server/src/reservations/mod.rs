@@ -6,6 +6,7 @@
 //! forgotten.
 
 mod pending;
+mod settled;
 mod ticket;
 
 use std::fmt;
@@ -20,6 +21,8 @@ use sluicegate::{
 };
 
 pub use self::pending::PendingReservations;
+use self::settled::RecentlySettled;
+pub use self::settled::Settlement;
 pub use self::ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
 
 /// Default lifetime of a reservation.
@@ -65,6 +68,7 @@ const DROPPED_WITH_EACH: usize = 2;
 #[derive(Debug)]
 pub struct Reservations {
     pending: PendingReservations,
+    settled: RecentlySettled,
     waiting: AtomicUsize,
     waiting_max: usize,
 }
@@ -75,6 +79,8 @@ pub struct Reservations {
 pub enum ReservationError {
     /// The engine refused.
     Hold(HoldError),
+    /// This node has settled it before.
+    Settled(Settlement),
     /// The ticket is invalid, or would be too long.
     Ticket(TicketError),
     /// The ticket names a slot of a request whose hits are charged already.
@@ -96,7 +102,8 @@ impl Reservations {
     #[must_use]
     pub fn new(reservations_max: u64, waiting_max: usize) -> Self {
         let pending = PendingReservations::new(reservations_max);
-        Self { pending, waiting: AtomicUsize::new(0), waiting_max }
+        let settled = RecentlySettled::default();
+        Self { pending, settled, waiting: AtomicUsize::new(0), waiting_max }
     }
 
     /// Reserves; the ticket if the request is admitted.
@@ -197,7 +204,8 @@ impl Reservations {
         Ok(Ticket::slot(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
     }
 
-    /// Commits what was used, or cancels; returns how much was refunded.
+    /// Commits what was used, or cancels; returns how much every limit got back at least.
+    /// [`Checked::returned`] has that of each.
     ///
     /// # Errors
     /// When there is no such reservation.
@@ -226,6 +234,9 @@ impl Reservations {
             None => engine.cancel(call, ticket.holder(), checked).await,
         };
         if settled.is_ok() {
+            let settlement =
+                if used.is_some() { Settlement::Committed } else { Settlement::Cancelled };
+            self.settled.add(ticket.holder(), settlement);
             if let Some(issued_at) = ticket.issued_at() {
                 rules.observe_hold(checked, now.since(issued_at), now);
             }
@@ -233,7 +244,16 @@ impl Reservations {
                 self.pending.settled(ticket);
             }
         }
-        settled.map_err(ReservationError::Hold)
+        settled.map_err(|error| self.error(ticket, error))
+    }
+
+    /// The error of a ticket, with its settlement if this node knows it.
+    fn error(&self, ticket: &Ticket, error: HoldError) -> ReservationError {
+        let settlement = self.settled.find(ticket.holder());
+        match settlement.filter(|_| error == HoldError::Unknown) {
+            Some(settlement) => ReservationError::Settled(settlement),
+            None => ReservationError::Hold(error),
+        }
     }
 
     /// Commits a part of a reservation; returns how much stays reserved.
@@ -261,7 +281,7 @@ impl Reservations {
             return Err(ReservationError::SlotOnly);
         }
         let held = engine.commit_part(call, ticket.holder(), checked).await;
-        held.map_err(ReservationError::Hold)
+        held.map_err(|error| self.error(ticket, error))
     }
 
     /// Restarts the lifetime of a reservation, or the lease of a slot; returns the time until it
@@ -288,7 +308,7 @@ impl Reservations {
             return Ok(ttl);
         }
         let renewed = engine.renew(call, ticket.holder(), ttl, checked).await;
-        let expires_after = renewed.map_err(ReservationError::Hold)?;
+        let expires_after = renewed.map_err(|error| self.error(ticket, error))?;
         if is_reservable(rules, checked) && !ticket.is_slot() {
             self.pending.renewed(ticket, now.after(ttl), now);
         }
@@ -438,7 +458,15 @@ impl From<TicketError> for ReservationError {
 impl fmt::Display for ReservationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Hold(HoldError::Unknown) => f.write_str(
+                "nothing is held under this reservation any more: it was settled, it expired, or \
+                 its counters were lost; reserve again if there is more to do",
+            ),
+            Self::Hold(HoldError::Expired) => f.write_str(
+                "the reservation expired, and what it held was released; reserve again",
+            ),
             Self::Hold(error) => error.fmt(f),
+            Self::Settled(settlement) => settlement.fmt(f),
             Self::Ticket(error) => error.fmt(f),
             Self::SlotOnly => f.write_str(
                 "this token holds a slot, and the hits of its request were charged when it was admitted; \
