@@ -15,8 +15,8 @@ use crate::app::App;
 use crate::logs::events;
 use crate::telemetry::Event;
 
-/// Characters of a domain in a message.
-const DOMAIN_CHARS_MAX: usize = 100;
+/// Characters of a domain or key in a message.
+const CHARS_MAX: usize = 100;
 
 /// Unknown domains that are logged in one period.
 const UNKNOWN_LOGGED_MAX: usize = 32;
@@ -43,6 +43,8 @@ pub enum UnmatchedPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmatchedError {
     domain: String,
+    /// Entries of the descriptor, such as `user=42/path=/login`.
+    key: String,
     /// Index of the first unmatched descriptor.
     pub descriptor: usize,
     /// Why no rule applies.
@@ -88,7 +90,7 @@ impl UnknownDomains {
 
 /// The beginning of a domain that a client sent.
 fn truncated(domain: &str) -> &str {
-    let end = domain.char_indices().nth(DOMAIN_CHARS_MAX).map_or(domain.len(), |(end, _)| end);
+    let end = domain.char_indices().nth(CHARS_MAX).map_or(domain.len(), |(end, _)| end);
     &domain[..end]
 }
 
@@ -181,23 +183,34 @@ impl App {
 
 impl UnmatchedError {
     pub(crate) fn new(request: &Request<'_>, descriptor: usize, reason: NoRule) -> Self {
-        Self { domain: truncated(request.domain).to_owned(), descriptor, reason }
+        let mut key = String::new();
+        for entry in request.descriptors.get(descriptor).map_or(&[][..], |one| one.entries) {
+            let separator = if key.is_empty() { "" } else { "/" };
+            key.extend([separator, entry.key, "=", entry.value]);
+        }
+        let (domain, key) = (truncated(request.domain).to_owned(), truncated(&key).to_owned());
+        Self { domain, key, descriptor, reason }
     }
 }
 
 impl fmt::Display for UnmatchedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, descriptor, reason } = self;
+        let Self { domain, key, descriptor, reason } = self;
         match reason {
             NoRule::UnknownDomain => write!(
                 f,
                 "there are no rules for domain `{domain}`; correct the domain, or add rules for it"
             ),
-            NoRule::Unmatched | NoRule::Exempt => write!(
+            NoRule::Unmatched => write!(
                 f,
-                "no rule of domain `{domain}` matches descriptors[{descriptor}]; correct the \
-                 descriptor, or add a rule for it; `sluicegate explain` shows the rules that were \
-                 tried"
+                "no rule of domain `{domain}` matches descriptors[{descriptor}] (`{key}`); correct \
+                 the descriptor, or add a rule for it; `sluicegate explain` shows the rules that \
+                 were tried"
+            ),
+            NoRule::Exempt => write!(
+                f,
+                "the rules of domain `{domain}` name descriptors[{descriptor}] (`{key}`) without a \
+                 limit; correct the descriptor, or add a limit"
             ),
         }
     }

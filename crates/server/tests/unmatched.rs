@@ -116,7 +116,10 @@ async fn a_policy_denies_them_and_charges_nothing() {
             json!({ "field": "descriptors[1]", "reason": "no_rule" })
         );
         let message = json["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("no rule of domain `shop` matches descriptors[1];"), "{json}");
+        assert!(
+            message.starts_with("no rule of domain `shop` matches descriptors[1] (`usr=alice`);"),
+            "{json}"
+        );
         assert_eq!(json["allowed"], false);
         assert_eq!(told.headers.get("retry-after"), None, "waiting does not help");
     }

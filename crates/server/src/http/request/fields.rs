@@ -278,12 +278,16 @@ impl Visitor<'_> for HitCount {
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
         Err(E::custom(format_args!(
-            "must be a whole number from 0 on, got `{number}`; to give hits back use /v1/refund"
+            "must be a whole number from 0 on, got `{number}`; /v1/refund and /v1/keys/credit give \
+             so many hits back"
         )))
     }
 }
 
 // === errors and their position ===
+
+/// Bytes of a body in which a multipart form has its first header: a boundary has up to 70.
+const MULTIPART_HEAD_BYTES: usize = 200;
 
 /// Why a body is malformed, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -382,8 +386,9 @@ impl PathSegment {
 }
 
 impl RequestError {
-    /// A better message for a body that is empty or form-encoded, as `curl -d user=42` sends it.
-    pub(super) fn not_json(body: &str) -> Option<Self> {
+    /// A better message for a body that is empty, a form, as `curl -d user=42` or `curl -F user=42`
+    /// sends it, or has single quotes where it cannot be read. `shape` ends with an example.
+    pub(super) fn not_json(body: &str, read: &Self, shape: &str) -> Option<Self> {
         let text = body.trim_start();
         let is_form = || {
             let key = text.split(['=', '&']).next().unwrap_or_default();
@@ -392,14 +397,28 @@ impl RequestError {
                 key.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_');
             text.contains('=') && starts && key.bytes().all(is_key)
         };
-        let what = match text {
-            "" => "the body is empty",
-            _ if is_form() => "the body is form-encoded",
+        let is_multipart = || {
+            let head = text.get(..MULTIPART_HEAD_BYTES).unwrap_or(text);
+            text.starts_with("--") && head.to_ascii_lowercase().contains("content-disposition:")
+        };
+        let is_single_quoted = || {
+            let line = body.lines().nth(read.line.saturating_sub(1)).unwrap_or_default();
+            line.as_bytes().get(read.column.saturating_sub(1)) == Some(&b'\'')
+        };
+        let (what, remedy, (line, column)) = match text {
+            "" => ("the body is empty", "send JSON", (1, 1)),
+            _ if is_form() => ("the body is form-encoded", "send JSON", (1, 1)),
+            _ if is_multipart() => ("the body is a multipart form", "send JSON", (1, 1)),
+            _ if is_single_quoted() => (
+                "there is a single quote",
+                "send JSON, with double quotes around names and strings",
+                (read.line, read.column),
+            ),
             _ => return None,
         };
-        let example = r#"{"domain":"shop","descriptors":[{"user":"42"}]}"#;
-        let message = format!("{what}; send JSON, such as `{example}`");
-        Some(Self { message, field: String::new(), line: 1, column: 1 })
+        let example = shape.find('{').and_then(|at| shape.get(at..)).unwrap_or(shape);
+        let message = format!("{what}; {remedy}, such as `{example}`");
+        Some(Self { message, field: String::new(), line, column })
     }
 
     pub(super) fn not_utf8(body: &[u8], error: &Utf8Error) -> Self {

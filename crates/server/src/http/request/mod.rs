@@ -46,6 +46,8 @@ pub(super) struct ParsedChecks<'a> {
 pub(super) struct ParsedCheck<'a> {
     domain: Cow<'a, str>,
     hits: u64,
+    /// Whether the body has them; else they are 1.
+    pub(super) has_hits: bool,
     /// Whether statuses list the state of every limit.
     pub(super) lists_limits: bool,
     descriptors: SmallVec<[ParsedDescriptor; 4]>,
@@ -88,10 +90,10 @@ pub(super) fn read_timed<'a, const N: usize>(
 }
 
 /// Reads a body that is an object.
-fn read_object<'a>(
+fn read_object<'a, F: ObjectFields<'a>>(
     body: &'a [u8],
     limits: &BodyLimits,
-    fields: &mut impl ObjectFields<'a>,
+    fields: &mut F,
 ) -> Result<(), RequestError> {
     let mut context = ParseContext::new(limits);
     // Once for the whole body, so that strings need no check of their own.
@@ -99,7 +101,10 @@ fn read_object<'a>(
     let mut json = serde_json::Deserializer::from_str(text);
     let read = JsonObject { fields, context: &mut context }.deserialize(&mut json);
     let read = read.and_then(|()| json.end());
-    read.map_err(|error| RequestError::not_json(text).unwrap_or_else(|| context.error(&error)))
+    read.map_err(|error| {
+        let read = context.error(&error);
+        RequestError::not_json(text, &read, F::SHAPE).unwrap_or(read)
+    })
 }
 
 impl<'a> ParsedCheck<'a> {
@@ -277,6 +282,7 @@ impl<'a> CheckFields<'a> {
                 "`descriptors` {problem}; send at least one, such as [{{\"user\":\"42\"}}]"
             )));
         }
+        self.check.has_hits = self.hits;
         if !self.hits {
             self.check.hits = 1;
         }

@@ -66,7 +66,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
             "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, limits, checks",
         ),
         (r#"{"domain":"s","domain":"s"}"#, "domain", "occurs twice"),
-        (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back use /v1/refund"),
+        (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; /v1/refund and"),
         (r#"{"domain":"s","hits":1.5}"#, "hits", "must be a whole number from 0 on, got `1.5`"),
         (r#"{"domain":"s","hits":"1"}"#, "hits", "expected a whole number from 0 on"),
         (r#"{"domain":"s","descriptors":[{}]}"#, "descriptors[0]", "has no entries"),
@@ -142,17 +142,30 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
 }
 
 #[test]
-fn empty_and_form_encoded_bodies_are_recognized() {
+fn bodies_that_are_not_json_are_recognized() {
     let example = r#"send JSON, such as `{"domain":"shop","descriptors":[{"user":"42"}]}`"#;
     let table = [
         ("", "line 1, column 1: the body is empty; "),
         (" \r\n", "line 1, column 1: the body is empty; "),
         ("domain=shop&user=42", "line 1, column 1: the body is form-encoded; "),
         ("user%5B0%5D=42", "line 1, column 1: the body is form-encoded; "),
+        (
+            "--x1\r\nContent-Disposition: form-data; name=\"domain\"\r\n\r\nshop\r\n--x1--\r\n",
+            "line 1, column 1: the body is a multipart form; ",
+        ),
     ];
     for (body, due) in table {
         let error = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap_err();
         assert_eq!(error.to_string(), format!("{due}{example}"), "{body:?}");
+    }
+    for (body, position) in [
+        ("{'domain':'shop'}", "line 1, column 2"),
+        ("{\n \"domain\": 'shop'}", "line 2, column 12"),
+        (r#"{"domain":"d","descriptors":[{'user':"42"}]}"#, "line 1, column 31"),
+    ] {
+        let error = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{position}: there is a single quote; ")), "{error}");
+        assert!(error.contains(r#"double quotes around names and strings, such as `{"domain""#));
     }
     for body in ["{\"a=b\"", "[1=2]", "\"a=b\"", "=", "null"] {
         let error = read_checks(body.as_bytes(), &BodyLimits::default()).unwrap_err();
