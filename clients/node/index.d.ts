@@ -78,6 +78,8 @@ export interface Status {
   max_cost?: number;
   wait_ms?: number;
   limits?: LimitState[];
+  /** What each limit got back by a refund, credit, commit or cancellation; slots of a concurrency limit. */
+  returned?: { limit: string; hits: number }[];
 }
 
 /** Whether a request is admitted. The limit is that which decided. */
@@ -104,7 +106,7 @@ export interface Decision {
 /** Result of a commit or a cancellation. */
 export interface Settlement {
   source: Source;
-  /** Refunded hits. */
+  /** Hits that every limit got back at least; `returned` of each status has those of each limit. */
   returned?: number;
   /** Hits that stay reserved after a partial commit. */
   held?: number;
@@ -122,7 +124,10 @@ export class ServiceError extends SluicegateError {
   readonly code: string;
   readonly context: Record<string, unknown>;
 }
-/** A limit denied the reservation; nothing was charged. */
+/**
+ * The reservation was denied. If `decision.source` is `service`, a limit denied it and charged nothing. If it is
+ * `policy`, the service did not answer, and may have charged it all the same.
+ */
 export class Denied extends SluicegateError {
   readonly decision: Decision;
   readonly retryAfterMs?: number;

@@ -13,7 +13,8 @@ class SluicegateError(Exception):
 
 
 class Denied(SluicegateError):
-    """A limit denied the request; nothing was charged."""
+    """The request was denied. If `decision.source` is `service`, a limit denied it and charged
+    nothing. If it is `policy`, the service did not answer, and may have charged it all the same."""
 
     def __init__(self, decision: Decision) -> None:
         limit = f" by `{decision.limit}`" if decision.limit else ""

@@ -39,6 +39,7 @@ from ._types import (
     LimitState,
     Renewal,
     Request,
+    ReturnedHits,
     Settlement,
     Status,
 )
@@ -506,6 +507,9 @@ def _status(json: Json) -> Status:
         reason=json.get("reason"),
         wait=_seconds(json, "wait_ms"),
         limits=_limits(json),
+        returned=tuple(
+            ReturnedHits(one["limit"], one["hits"]) for one in json.get("returned") or ()
+        ),
         raw=json,
     )
 

@@ -85,6 +85,15 @@ class LimitState:
 
 
 @dataclass(frozen=True)
+class ReturnedHits:
+    """Hits that a limit got back."""
+
+    limit: str
+    hits: int
+    """Slots of a concurrency limit, else quota."""
+
+
+@dataclass(frozen=True)
 class Status:
     """Result of one descriptor."""
 
@@ -107,6 +116,8 @@ class Status:
     """Delay of an admitted request under a shaping limit."""
     limits: Tuple[LimitState, ...] = ()
     """Every limit of the rule, if the request asked for them with `limits=True`."""
+    returned: Tuple[ReturnedHits, ...] = ()
+    """What each limit got back by a refund, credit, commit or cancellation."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The JSON object, with every field of the service."""
 
@@ -186,7 +197,7 @@ class Settlement:
     source: Source
     """`policy` if the service did not answer, or had not answered the reservation."""
     returned: int = 0
-    """Refunded hits."""
+    """Hits that every limit got back at least; `returned` of each status has those of each limit."""
     held: int = 0
     """Hits that stay reserved after a partial commit."""
     statuses: Tuple[Status, ...] = ()
