@@ -376,3 +376,121 @@ async fn brief_holds_are_not_polled_for() {
     clock.advance(Duration::from_secs(10));
     assert_eq!(wait().await, 9_994);
 }
+
+#[tokio::test]
+async fn a_credit_says_whether_the_key_may_go_on() {
+    let (app, ..) = app();
+    let reserved = ask(&app, "/v1/reserve", &of(json!([{ "day": "a" }]), 900)).await;
+    let commit = json!({ "reservation": token(&reserved), "hits": 1_300 });
+    ask(&app, "/v1/commit", &commit).await;
+    for (path, left, allowed) in [
+        ("/v1/keys/credit", -200, false),
+        ("/v1/refund", -100, false),
+        ("/v1/keys/credit", 0, false),
+        ("/v1/keys/credit", 100, true),
+    ] {
+        let answer = ask(&app, path, &of(json!([{ "day": "a" }]), 100)).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let (answer, checked) = (answer.json(), of(json!([{ "day": "a" }]), 1));
+        assert_eq!(
+            (&answer["allowed"], &answer["statuses"][0]["remaining"]),
+            (&json!(allowed), &json!(left))
+        );
+        assert_eq!(answer["statuses"][0]["retry_after_ms"].is_null(), allowed, "{answer}");
+        let peeked = ask(&app, "/v1/peek", &checked).await.json();
+        assert_eq!(peeked["allowed"], allowed, "{peeked}");
+    }
+}
+
+#[tokio::test]
+async fn a_credit_that_no_limit_gets_is_refused() {
+    let (app, ..) = app();
+    let table = [
+        (of(json!([{ "teem": "a" }]), 5), "descriptors[0]", "`teem=a`"),
+        (of(json!([{ "day": "a" }, { "x": "y" }]), 5), "descriptors[1]", "`x=y`"),
+        (json!({ "domain": "lmm", "descriptors": [{ "day": "a" }], "hits": 5 }), "domain", "`lmm`"),
+    ];
+    for (body, field, key) in table {
+        let answer = ask(&app, "/v1/keys/credit", &body).await;
+        assert_eq!(code(&answer), (StatusCode::BAD_REQUEST, "unmatched".to_owned()), "{body}");
+        let error = &answer.json()["error"];
+        assert_eq!(error["context"]["field"], field, "{error}");
+        assert!(error["message"].as_str().unwrap().contains(key), "{error}");
+    }
+    assert_eq!(left(&app, json!([{ "day": "a" }])).await, 1_000);
+}
+
+#[tokio::test]
+async fn a_credit_names_its_hits() {
+    let (app, ..) = app();
+    let one = json!({ "domain": "llm", "descriptors": [{ "day": "a" }] });
+    let own = json!({ "domain": "llm", "descriptors": [{ "day": "a", "hits": 3 }] });
+    assert_eq!(ask(&app, "/v1/keys/credit", &own).await.status, StatusCode::OK);
+    for (body, field) in
+        [(one.clone(), "hits"), (json!({ "checks": [own, one] }), "checks[1].hits")]
+    {
+        let answer = ask(&app, "/v1/keys/credit", &body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{}", answer.text);
+        let error = &answer.json()["error"];
+        assert_eq!(error["context"]["field"], field);
+        assert!(error["message"].as_str().unwrap().contains("send the hits"), "{error}");
+    }
+    let body = json!({ "domain": "llm", "descriptors": [{ "day": "a" }], "hits": -5 });
+    let message = ask(&app, "/v1/keys/credit", &body).await.text;
+    assert!(message.contains("from 0 on, got `-5`; /v1/refund and /v1/keys/credit"), "{message}");
+}
+
+#[tokio::test]
+async fn an_error_says_how_a_reservation_was_settled() {
+    let (app, service, _) = app();
+    let reserve = || async {
+        let told = ask(&app, "/v1/reserve", &of(json!([{ "day": "a" }]), 10)).await;
+        token(&told)
+    };
+    let settle = |token: Value, path: &'static str| {
+        let app = app.clone();
+        async move {
+            let mut body = json!({ "reservation": token });
+            if path == "/v1/commit" {
+                body["hits"] = json!(4);
+            }
+            ask(&app, path, &body).await
+        }
+    };
+    for (first, becomes) in
+        [("/v1/commit", "was committed before"), ("/v1/cancel", "was cancelled before")]
+    {
+        let token = reserve().await;
+        assert_eq!(settle(token.clone(), first).await.status, StatusCode::OK);
+        for path in ["/v1/commit", "/v1/cancel"] {
+            let again = settle(token.clone(), path).await;
+            assert_eq!(code(&again), settled());
+            assert!(again.text.contains(becomes), "{first}, {path}: {}", again.text);
+        }
+    }
+    // Another node of the same counters does not know.
+    let token = reserve().await;
+    settle(token.clone(), "/v1/commit").await;
+    let other = router(App::new(service.engine().clone()), Options::default());
+    let again = ask(&other, "/v1/cancel", &json!({ "reservation": token })).await;
+    assert_eq!(code(&again), settled());
+    assert!(again.text.contains("it was settled, it expired, or"), "{}", again.text);
+}
+
+#[tokio::test]
+async fn settling_and_refunding_honour_the_idempotency_key() {
+    let (app, ..) = app();
+    let told = ask(&app, "/v1/reserve", &of(json!([{ "day": "a" }]), 10)).await;
+    let commit = json!({ "reservation": token(&told), "hits": 4 });
+    let refund = of(json!([{ "day": "a" }]), 1);
+    for (path, body, left_after) in [("/v1/commit", commit, 996), ("/v1/refund", refund, 997)] {
+        for is_replay in [false, true] {
+            let request = Request::post(path).header("Idempotency-Key", path);
+            let request = request.body(Body::from(body.to_string())).unwrap();
+            let answer = send(&app, request).await;
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+            assert_eq!(answer.headers.contains_key("idempotent-replayed"), is_replay, "{path}");
+            assert_eq!(left(&app, json!([{ "day": "a" }])).await, left_after, "{path}");
+        }
+    }
+}

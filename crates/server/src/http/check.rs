@@ -17,6 +17,7 @@ use super::body::receive;
 use super::error::{ApiError, JSON, PROBLEM};
 use super::idempotency::{ApiResponse, IdempotencyHeader};
 use super::openapi::{ErrorResponses, IdempotencyResponses, OperatorResponses};
+use super::operator::check_credits;
 use super::request::{ParsedCheck, ParsedChecks, read_checks};
 use super::response::{text, write_checked, write_inspected};
 use super::schema::{CheckBody, CheckResponse, DeniedResponse};
@@ -173,6 +174,9 @@ impl Api {
         if matches!(operation, CheckOperation::Refund | CheckOperation::Credit) {
             refuse_slots(&batch, &rules)?;
         }
+        if operation == CheckOperation::Credit {
+            check_credits(&batch, &rules)?;
+        }
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         let mut checked = CHECKED.take();
         let response = match &*batch.checks {
@@ -290,6 +294,10 @@ impl Api {
             engine.apply(applied, call, checked).await.map_err(ApiError::store)?;
         }
         self.app.record_unmatched(rules, request, checked)?;
+        if applied == Operation::Refund {
+            // Rare, and a large future.
+            Box::pin(self.peek_one_hit(call, checked)).await;
+        }
         let allowed = match operation {
             CheckOperation::Check => self.app.code_of(rules, request, checked) == Code::Ok,
             _ => self.app.would_allow(rules, checked),
@@ -302,6 +310,20 @@ impl Api {
         }
         out.push(b'}');
         Ok(is_denied)
+    }
+
+    /// Replaces the statuses of a refund by those of a check of one hit: it may be in debt still.
+    async fn peek_one_hit(&self, call: Call<'_>, checked: &mut Checked) {
+        let mut descriptors = call.request.descriptors.to_vec();
+        descriptors.iter_mut().for_each(|descriptor| descriptor.hits = None);
+        let request = Request { descriptors: &descriptors, hits: 1, ..*call.request };
+        let mut peeked = Checked::default();
+        let call = Call { request: &request, ..call };
+        // The refund is done: without the store its own statuses remain.
+        if self.app.engine().apply(Operation::Peek, call, &mut peeked).await.is_ok() {
+            peeked.returned = std::mem::take(&mut checked.returned);
+            *checked = peeked;
+        }
     }
 
     /// Appends the fields of a result; a denial has an error too.

@@ -10,7 +10,7 @@ named! {
         /// A limit denies the request; `context` has the limit and the wait.
         RateLimited = "rate_limited",
         /// No rule matches a descriptor, and `--unmatched` is `error`; with `deny` the status is
-        /// 429.
+        /// 429. Also a credit that no limit would get.
         Unmatched = "unmatched",
         /// The request is malformed; `context` has line, column and field.
         InvalidRequest = "invalid_request",

@@ -15,22 +15,24 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
 use serde_json::json;
-use sluicegate::Timestamp;
 use sluicegate::explain::explain_on;
+use sluicegate::rules::plan::{Plan, Target};
 use sluicegate::rules::request::Request;
+use sluicegate::{Snapshot, Timestamp};
 
 use super::body::receive;
 use super::check::{CheckOperation, refuse_slots};
 use super::error::{ApiError, JSON};
 use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
 use super::openapi::{ErrorResponses, IdempotencyResponses, OperatorResponses};
-use super::request::read_checks;
+use super::request::{ParsedChecks, read_checks};
 use super::schema::{CheckBody, CheckResponse, ExplainResponse, InspectResponse};
 use super::{Api, KeysAccess, Peer};
 use crate::auth::{AuthEndpoint, AuthError};
 use crate::rls::RefundPolicy;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
+use crate::unmatched::UnmatchedError;
 
 /// Descriptors of a request that is explained: each takes several lookups.
 pub(crate) const EXPLAINED_DESCRIPTORS_MAX: usize = 32;
@@ -57,8 +59,8 @@ pub(super) async fn reset(State(api): State<Arc<Api>>, request: HttpRequest) -> 
     api.keys(CheckOperation::Reset, request).await
 }
 
-/// Gives hits back to every limit of a request, at most until it is full: a top-up. Needs no proof
-/// of a charge.
+/// Gives `hits`, which are required, back to every limit of a request, at most until it is full: a
+/// top-up. Needs no proof of a charge. `allowed` is whether a check of one hit would pass now.
 #[utoipa::path(
     post, path = "/v1/keys/credit", tag = "keys",
     params(("Idempotency-Key" = Option<String>, Header, description = "1 to 255 bytes. A request that is repeated with the same key and body gets the first response, and credits nothing again.")),
@@ -91,6 +93,36 @@ pub(super) async fn explain(State(api): State<Arc<Api>>, request: HttpRequest) -
         ApiResponse { headers, body: text.into(), ..ApiResponse::default() }
     });
     api.finish(Endpoint::Explain, begun, response, None)
+}
+
+/// Requires of credits that they name their hits, and that a limit gets them.
+pub(super) fn check_credits(
+    batch: &ParsedChecks<'_>,
+    rules: &Snapshot<'_>,
+) -> Result<(), ApiError> {
+    let mut plan = Plan::default();
+    for (index, check) in batch.checks.iter().enumerate() {
+        let at = |field: String| match batch.is_list {
+            true => format!("checks[{index}].{field}"),
+            false => field,
+        };
+        check.with_request(|request| {
+            if !check.has_hits && request.descriptors.iter().any(|one| one.hits.is_none()) {
+                let field = at("hits".to_owned());
+                return Err(ApiError::invalid(format!(
+                    "`{field}` is missing; send the hits to give back, such as 100"
+                ))
+                .with_context(json!({ "field": field })));
+            }
+            rules.rules().plan(request, &mut plan);
+            let no_limit = plan.steps().iter().enumerate().find_map(|(index, step)| {
+                let Target::None(reason) = step.target else { return None };
+                Some(UnmatchedError::new(request, index, reason))
+            });
+            no_limit.map_or(Ok(()), |error| Err(ApiError::from(error)))
+        })?;
+    }
+    Ok(())
 }
 
 impl Api {

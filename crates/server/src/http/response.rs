@@ -42,7 +42,7 @@ pub(super) fn write_statuses(
     out: &mut Vec<u8>,
 ) {
     put(out, r#""statuses":["#);
-    let listed = checked.listed();
+    let (listed, has_returned) = (checked.listed(), !checked.returned.is_empty());
     for (index, status) in checked.statuses.iter().enumerate() {
         if index > 0 {
             out.push(b',');
@@ -53,6 +53,27 @@ pub(super) fn write_statuses(
             put(out, ",");
             write_limits(inspected, out);
         }
+        if has_returned {
+            write_returned(index, checked, rules, out);
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+/// Appends what each limit of a descriptor got back.
+fn write_returned(descriptor: usize, checked: &Checked, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    let Some(status) = checked.statuses.get(descriptor) else { return };
+    let policies = policies(status.target, rules);
+    put(out, r#","returned":["#);
+    let of_descriptor = checked.returned.iter().filter(|one| one.descriptor == descriptor);
+    let limits = of_descriptor.filter_map(|one| Some((policies.get(one.limit)?, one.hits)));
+    for (index, (policy, hits)) in limits.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        text(out, r#"{"limit":"#, &policy.name);
+        number(out, r#","hits":"#, hits);
         out.push(b'}');
     }
     out.push(b']');

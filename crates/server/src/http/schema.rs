@@ -205,6 +205,19 @@ pub struct CheckStatus {
     pub over: Option<u64>,
     /// The state of all limits after the decision, in the order of the rule; only on request.
     pub limits: Option<Vec<LimitState>>,
+    /// After a refund, credit, commit or cancel: what each limit got back.
+    pub returned: Option<Vec<ReturnedHits>>,
+}
+
+/// Hits that a limit got back.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Returned)]
+pub struct ReturnedHits {
+    /// The limit.
+    pub limit: String,
+    /// Hits; slots of a concurrency limit.
+    pub hits: u64,
 }
 
 /// Outcome of shadow limits.
@@ -425,7 +438,7 @@ pub struct CancelRequest {
 pub struct SettleResponse {
     /// Of a partial commit: hits that stay reserved.
     pub held: Option<u64>,
-    /// Refunded hits, of the limit that refunded least.
+    /// Hits that every limit got back at least; `returned` of each status has those of each limit.
     pub returned: u64,
     /// Status of each descriptor, in order.
     pub statuses: Vec<CheckStatus>,

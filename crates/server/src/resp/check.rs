@@ -9,10 +9,10 @@ use http::HeaderMap;
 use sluicegate::backend::Call;
 use sluicegate::backend::StoreError;
 use sluicegate::http::VerdictResponse;
-use sluicegate::{Checked, HoldError, Operation, Outcome, Refusal, Snapshot, Timestamp};
+use sluicegate::{Checked, HoldError, Operation, Outcome, Refusal, Returned, Snapshot, Timestamp};
 
 use super::frame::{Args, OwnedArgs};
-use super::reply::{Reply, ReplyExtra, RespError, shown};
+use super::reply::{Reply, ReplyExtra, RespError, ReturnedLimit, shown};
 use super::request::{CommandOptions, OptionName, RuleRequest, cost, ttl};
 use super::throttle::seconds;
 use super::{RespServer, operator};
@@ -21,7 +21,7 @@ use crate::idempotency::{IdempotencyError, KeyedRequest};
 use crate::reservations::{ReservationError, Reservations, Ticket, WAIT_TIMEOUT};
 use crate::rls::RefundPolicy;
 use crate::rls::response::Code;
-use crate::status::{charged_all, deciding_status, policies};
+use crate::status::{charged_all, deciding_status, policies, rule_of};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 use crate::unmatched::UnmatchedError;
@@ -100,7 +100,7 @@ async fn decide(
     if matches!(command, RuleCommand::Commit | RuleCommand::Renew | RuleCommand::Cancel) {
         let positional = if command == RuleCommand::Cancel { 2 } else { 3 };
         let options = CommandOptions::parse(args.skip(positional), command.options())?;
-        let settled = settle(command, args, options.partial, app, now, checked);
+        let settled = settle(command, args, &options, app, now, checked);
         return Ok(app.idempotent(keyed(endpoint, options.id, args), now, settled).await?.0);
     }
     let request = RuleRequest::parse(args, command.options())?;
@@ -110,7 +110,7 @@ async fn decide(
     }
     let decided = apply(command, &request, app, now, checked, span);
     if command == RuleCommand::Refund && !server.may_refund() {
-        return refund_proven(id, args, app, now, decided).await;
+        return refund_proven(&request.options, args, app, now, decided).await;
     }
     Ok(app.idempotent(keyed(endpoint, id, args), now, decided).await?.0)
 }
@@ -168,6 +168,9 @@ async fn apply(
         (RuleCommand::Reserve, ticket) => {
             ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string()))
         }
+        (RuleCommand::Refund, _) if rule_request.options.returned => {
+            ReplyExtra::Returned(None, returned_limits(checked, &rules))
+        }
         // Five numbers as ever, unless there may be something to release.
         (_, ticket) if takes_slot => ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string())),
         _ => ReplyExtra::None,
@@ -180,7 +183,7 @@ async fn apply(
 async fn settle(
     command: RuleCommand,
     args: Args<'_>,
-    partial: bool,
+    options: &CommandOptions<'_>,
     app: &App,
     now: Timestamp,
     checked: &mut Checked,
@@ -205,7 +208,7 @@ async fn settle(
         }
         RuleCommand::Commit => {
             let used = cost("what was used", amount)?;
-            match partial {
+            match options.partial {
                 true => reservations.commit_part(engine, rules, ticket, used, now, checked).await?,
                 false => {
                     reservations.settle(engine, rules, ticket, Some(used), now, checked).await?
@@ -215,7 +218,22 @@ async fn settle(
         _ => reservations.settle(engine, rules, ticket, None, now, checked).await?,
     };
     let numbers = numbers(true, checked, rules, now);
-    Ok(Reply { numbers, extra: ReplyExtra::Hits(hits), is_refundable: false })
+    let extra = match options.returned {
+        true => ReplyExtra::Returned(Some(hits), returned_limits(checked, rules)),
+        false => ReplyExtra::Hits(hits),
+    };
+    Ok(Reply { numbers, extra, is_refundable: false })
+}
+
+/// What each limit got back.
+fn returned_limits(checked: &Checked, rules: &Snapshot<'_>) -> Vec<ReturnedLimit> {
+    let named = |one: &Returned| {
+        let status = checked.statuses.get(one.descriptor)?;
+        let limit = policies(status.target, rules).get(one.limit)?.name.clone();
+        let rule = rule_of(status).map(|no| rules.rules().id(no));
+        Some(ReturnedLimit { descriptor: one.descriptor + 1, rule, limit, hits: one.hits })
+    };
+    checked.returned.iter().filter_map(named).collect()
 }
 
 /// Whether an `SG.RESERVE` may wait for its turn.
@@ -270,7 +288,7 @@ async fn wait_for_turn(
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(RespError::draining()),
         };
-        let (rules, now) = (engine.snapshot(), engine.now());
+        let (rules, now) = (engine.snapshot(), waited.decided_at);
         let checked = &waited.checked;
         app.record_unmatched(&rules, &request, checked)?;
         let allowed = app.code_of(&rules, &request, checked) == Code::Ok;
@@ -287,16 +305,20 @@ async fn wait_for_turn(
     Ok(app.idempotent_later(keyed, begun, admitted).await?.0)
 }
 
-/// Refunds a charged check with the same `ID` and arguments, once; see `http/operator.rs`.
+/// Refunds a charged check with the same `ID` and arguments (beside `RETURNED`), once; see
+/// `http/operator.rs`.
 async fn refund_proven(
-    id: Option<&[u8]>,
+    options: &CommandOptions<'_>,
     args: Args<'_>,
     app: &App,
     now: Timestamp,
     refunded: impl Future<Output = Result<Reply, RespError>>,
 ) -> Result<Reply, RespError> {
-    let id = id.filter(|_| app.options().refunds == RefundPolicy::Proven);
-    let check = keyed(Endpoint::RespCheck, id, args).ok_or_else(RespError::unproven)?;
+    let id = options.id.filter(|_| app.options().refunds == RefundPolicy::Proven);
+    let is_of_check = |arg: &&[u8]| !(options.returned && OptionName::Returned.is(arg));
+    let of_check: Vec<&[u8]> = args.skip(1).iter().filter(is_of_check).collect();
+    let check = keyed_by(Endpoint::RespCheck, id, of_check.into_iter());
+    let check = check.ok_or_else(RespError::unproven)?;
     let refund = async {
         if !app.take_charge(&check, now) {
             return Err(RespError::unproven());
@@ -310,11 +332,16 @@ async fn refund_proven(
 /// A command under its `ID`. The request is all arguments, each with its length, but not the name,
 /// which may be in any case.
 fn keyed(endpoint: Endpoint, id: Option<&[u8]>, args: Args<'_>) -> Option<KeyedRequest<'static>> {
-    let args = args.skip(1);
+    keyed_by(endpoint, id, args.skip(1).iter())
+}
+
+fn keyed_by<'a>(
+    endpoint: Endpoint,
+    id: Option<&[u8]>,
+    args: impl Iterator<Item = &'a [u8]>,
+) -> Option<KeyedRequest<'static>> {
     let with_length = |arg: &[u8]| [&arg.len().to_le_bytes(), arg].concat();
-    id.map(|id| {
-        KeyedRequest::new(endpoint, id, args.iter().flat_map(with_length).collect::<Vec<u8>>())
-    })
+    id.map(|id| KeyedRequest::new(endpoint, id, args.flat_map(with_length).collect::<Vec<u8>>()))
 }
 
 fn require_rules(app: &App) -> Result<(), RespError> {
@@ -389,7 +416,10 @@ impl RuleCommand {
 
     const fn options(self) -> &'static [OptionName] {
         match self {
-            Self::Check | Self::Refund => &[OptionName::Cost, OptionName::Hits, OptionName::Id],
+            Self::Check => &[OptionName::Cost, OptionName::Hits, OptionName::Id],
+            Self::Refund => {
+                &[OptionName::Cost, OptionName::Hits, OptionName::Returned, OptionName::Id]
+            }
             Self::Peek => &[OptionName::Cost, OptionName::Hits],
             Self::Reserve => &[
                 OptionName::Cost,
@@ -398,9 +428,9 @@ impl RuleCommand {
                 OptionName::Timeout,
                 OptionName::Id,
             ],
-            Self::Commit => &[OptionName::Partial, OptionName::Id],
+            Self::Commit => &[OptionName::Partial, OptionName::Returned, OptionName::Id],
             Self::Renew => &[],
-            Self::Cancel => &[OptionName::Id],
+            Self::Cancel => &[OptionName::Returned, OptionName::Id],
             Self::Inspect | Self::Explain => {
                 &[OptionName::Cost, OptionName::Hits, OptionName::Token]
             }
@@ -426,12 +456,10 @@ impl From<ReservationError> for RespError {
     fn from(error: ReservationError) -> Self {
         match &error {
             ReservationError::Hold(HoldError::Store(_)) => Self::store(error),
-            ReservationError::Hold(HoldError::Unknown) => Self::service(
-                "SETTLED nothing is held under this token any more: it was committed or cancelled, or it expired more than a day ago, or its counters were reset or lost; reserve again",
-            ),
-            ReservationError::Hold(HoldError::Expired) => Self::service(
-                "SETTLED the reservation expired, and what it held was released; reserve again",
-            ),
+            ReservationError::Settled(_)
+            | ReservationError::Hold(HoldError::Unknown | HoldError::Expired) => {
+                Self::service(format!("SETTLED {error}"))
+            }
             ReservationError::TooManyReservations { .. }
             | ReservationError::TooManyWaiting { .. }
             | ReservationError::Hold(HoldError::Refused(Refusal::TooManyHolds { .. })) => {

@@ -69,11 +69,11 @@ pub(super) const ALL: &[Command] = &[
     Command::new(CommandName::Select, "SELECT", 2, READ, "connection")
         .with_docs("0", "Selects the only database."),
     Command::new(CommandName::Rule(RuleCommand::Cancel), "SG.CANCEL", -2, DECIDE, "limits")
-        .with_docs("token [ID id]", "Cancels a reservation, or releases a slot."),
+        .with_docs("token [RETURNED] [ID id]", "Cancels a reservation, or releases a slot."),
     Command::new(CommandName::Rule(RuleCommand::Check), "SG.CHECK", -3, DECIDE, "limits")
         .with_docs("domain key=value [key=value ...] [HITS hits] [| key=value ...] [COST cost] [ID id]", "Decides a request by the rules, and charges it if admitted."),
     Command::new(CommandName::Rule(RuleCommand::Commit), "SG.COMMIT", -3, DECIDE, "limits")
-        .with_docs("token used [PARTIAL] [ID id]", "Settles a reservation with what was used."),
+        .with_docs("token used [PARTIAL] [RETURNED] [ID id]", "Settles a reservation with what was used."),
     Command::new(CommandName::Rule(RuleCommand::Explain), "SG.EXPLAIN", -3, READ, "limits")
         .with_docs("domain key=value [key=value ...] [HITS hits] [| key=value ...] [COST cost] [TOKEN token]", "Explains rules and outcome of a request, for operators."),
     Command::new(CommandName::Rule(RuleCommand::Inspect), "SG.INSPECT", -3, READ, "limits")
@@ -81,7 +81,7 @@ pub(super) const ALL: &[Command] = &[
     Command::new(CommandName::Rule(RuleCommand::Peek), "SG.PEEK", -3, &["readonly", "fast"], "limits")
         .with_docs("domain key=value [key=value ...] [HITS hits] [| key=value ...] [COST cost]", "Decides a request by the rules without charging it."),
     Command::new(CommandName::Rule(RuleCommand::Refund), "SG.REFUND", -3, DECIDE, "limits")
-        .with_docs("domain key=value [key=value ...] [HITS hits] [| key=value ...] [COST cost] [ID id]", "Refunds a charged request."),
+        .with_docs("domain key=value [key=value ...] [HITS hits] [| key=value ...] [COST cost] [RETURNED] [ID id]", "Refunds a charged request."),
     Command::new(CommandName::Rule(RuleCommand::Renew), "SG.RENEW", 3, DECIDE, "limits")
         .with_docs("token milliseconds", "Restarts the lifetime of a reservation, and the leases of its slots."),
     Command::new(CommandName::Rule(RuleCommand::Reserve), "SG.RESERVE", -3, DECIDE, "limits")

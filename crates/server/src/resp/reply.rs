@@ -168,10 +168,23 @@ pub(super) enum ReplyExtra {
     Ticket(Option<String>),
     /// Refunded hits, or those that stay reserved.
     Hits(u64),
+    /// The same, if there are any, and what each limit got back.
+    Returned(Option<u64>, Vec<ReturnedLimit>),
     /// Milliseconds, in place of the five numbers.
     Millis(u64),
     /// JSON, in place of the five numbers.
     Json(String),
+}
+
+/// Hits that a limit got back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReturnedLimit {
+    /// From 1 on.
+    pub(super) descriptor: usize,
+    /// Its rule; none if the limit came with the request.
+    pub(super) rule: Option<String>,
+    pub(super) limit: String,
+    pub(super) hits: u64,
 }
 
 impl Reply {
@@ -184,14 +197,39 @@ impl Reply {
             ReplyExtra::None => return out.numbers(self.numbers),
             ReplyExtra::Millis(millis) => return out.int(signed(*millis)),
             ReplyExtra::Json(json) => return out.bulk(json.as_bytes()),
-            ReplyExtra::Ticket(_) | ReplyExtra::Hits(_) => out.array(6),
+            ReplyExtra::Returned(Some(_), _) => out.array(7),
+            ReplyExtra::Ticket(_) | ReplyExtra::Hits(_) | ReplyExtra::Returned(None, _) => {
+                out.array(6)
+            }
         }
         self.numbers.into_iter().for_each(|number| out.int(number));
         match &self.extra {
             ReplyExtra::Ticket(Some(ticket)) => out.bulk(ticket.as_bytes()),
             ReplyExtra::Hits(hits) => out.int(signed(*hits)),
+            ReplyExtra::Returned(hits, limits) => {
+                hits.iter().for_each(|hits| out.int(signed(*hits)));
+                out.array(limits.len());
+                limits.iter().for_each(|limit| limit.put(out));
+            }
             _ => out.null(),
         }
+    }
+}
+
+impl ReturnedLimit {
+    fn put(&self, out: &mut ReplyWriter<'_>) {
+        out.array(4);
+        out.int(signed(self.descriptor as u64));
+        match &self.rule {
+            Some(rule) => out.bulk(rule.as_bytes()),
+            None => out.null(),
+        }
+        out.bulk(self.limit.as_bytes());
+        out.int(signed(self.hits));
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.rule.as_ref().map_or(0, String::len) + self.limit.len()
     }
 }
 
@@ -213,6 +251,9 @@ impl Replayable for Reply {
     fn bytes(&self) -> usize {
         match &self.extra {
             ReplyExtra::Ticket(Some(ticket)) => size_of::<Self>() + ticket.len(),
+            ReplyExtra::Returned(_, limits) => {
+                size_of::<Self>() + limits.iter().map(ReturnedLimit::bytes).sum::<usize>()
+            }
             _ => size_of::<Self>(),
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct CommandOptions<'a> {
     timeout_ms: Option<u64>,
     /// Whether the rest of a reservation stays reserved.
     pub(super) partial: bool,
+    /// Whether the reply lists what each limit got back.
+    pub(super) returned: bool,
     /// Operator token.
     pub(super) token: Option<&'a [u8]>,
 }
@@ -49,6 +51,8 @@ pub(super) enum OptionName {
     Hits,
     /// A flag.
     Partial,
+    /// A flag.
+    Returned,
     Token,
 }
 
@@ -172,7 +176,7 @@ impl<'a> CommandOptions<'a> {
     ) -> Result<(), RespError> {
         let name = option.name();
         let value = match option {
-            OptionName::Partial => b"".as_slice(),
+            OptionName::Partial | OptionName::Returned => b"".as_slice(),
             _ => {
                 let needs_value = || RespError::invalid(format_args!("{name} needs a value"));
                 words.next().ok_or_else(needs_value)?
@@ -180,6 +184,7 @@ impl<'a> CommandOptions<'a> {
         };
         let is_duplicate = match option {
             OptionName::Partial => std::mem::replace(&mut self.partial, true),
+            OptionName::Returned => std::mem::replace(&mut self.returned, true),
             OptionName::Token => self.token.replace(value).is_some(),
             // Of a descriptor.
             OptionName::Hits => false,
@@ -209,7 +214,12 @@ impl<'a> CommandOptions<'a> {
 
 impl OptionName {
     fn find(word: &[u8], supported: &[Self]) -> Option<Self> {
-        supported.iter().copied().find(|option| option.name().as_bytes().eq_ignore_ascii_case(word))
+        supported.iter().copied().find(|option| option.is(word))
+    }
+
+    /// Whether a word is its name.
+    pub(super) fn is(self, word: &[u8]) -> bool {
+        self.name().as_bytes().eq_ignore_ascii_case(word)
     }
 
     const fn name(self) -> &'static str {
@@ -220,6 +230,7 @@ impl OptionName {
             Self::Timeout => "TIMEOUT",
             Self::Hits => "HITS",
             Self::Partial => "PARTIAL",
+            Self::Returned => "RETURNED",
             Self::Token => "TOKEN",
         }
     }
@@ -232,6 +243,7 @@ impl OptionName {
             Self::Timeout => "TIMEOUT ms",
             Self::Hits => "HITS n",
             Self::Partial => "PARTIAL",
+            Self::Returned => "RETURNED",
             Self::Token => "TOKEN text",
         }
     }

@@ -29,7 +29,7 @@ fn an_estimate_is_reserved_and_settled() {
     let (numbers, returned) = six(&client.ask(&format!("SG.COMMIT {token} 1")));
     assert_eq!((&numbers[..4], returned.as_str()), (&[0, 5, 4, -1][..], ":3\r\n"));
     let again = client.ask(&format!("SG.COMMIT {token} 1"));
-    assert!(again.starts_with("-SETTLED nothing is held under this token any more"), "{again}");
+    assert!(again.starts_with("-SETTLED the reservation was committed before"), "{again}");
     let again = client.ask(&format!("SG.CANCEL {token}"));
     assert!(again.starts_with("-SETTLED "), "{again}");
     let telemetry = client.shared.app.telemetry();
@@ -80,7 +80,7 @@ fn what_cannot_be_held_says_why() {
         ("SG.COMMIT what", "-ERR wrong number of arguments for 'sg.commit' command"),
         (
             "SG.COMMIT what 1 COST 1",
-            "-ERR `COST` is not an option here; supported are PARTIAL, ID text",
+            "-ERR `COST` is not an option here; supported are PARTIAL, RETURNED, ID text",
         ),
         ("SG.CANCEL \"\\xff\"", "-NORESERVATION `\\xff` is not a token"),
         ("SG.CHECK shop all=1 ID \"\"", "-ERR ID has 0 bytes, and must have 1 to 255"),
@@ -182,4 +182,23 @@ fn a_descriptor_has_its_own_cost() {
         let reply = client.ask(line);
         assert!(reply.starts_with(due), "{line}: {reply}");
     }
+}
+
+#[test]
+fn what_each_limit_got_back_is_listed_on_request() {
+    let line = |limit: &str, hits: u64| {
+        let limit = format!("${}\r\n{limit}\r\n", limit.len());
+        format!("*4\r\n:1\r\n$8\r\nshop/all\r\n{limit}:{hits}\r\n")
+    };
+    let mut client = Client::new();
+    for (settle, hits) in [("SG.COMMIT {} 1 RETURNED", 3), ("SG.CANCEL {} RETURNED ID x", 4)] {
+        let reserved = token(&six(&client.ask("SG.RESERVE shop all=1 COST 4")).1);
+        let reply = client.ask(&settle.replace("{}", &reserved));
+        let ends = format!(":{hits}\r\n*1\r\n{}", line("token_bucket", hits));
+        assert!(reply.starts_with("*7\r\n:0\r\n"), "{reply}");
+        assert!(reply.ends_with(&ends), "{reply} should end with {ends}");
+    }
+    client.ask("SG.CHECK shop all=1 COST 2");
+    let (_, listed) = six(&client.ask("SG.REFUND shop all=1 COST 9 RETURNED"));
+    assert_eq!(listed, format!("*1\r\n{}", line("token_bucket", 3)), "at most until it is full");
 }
