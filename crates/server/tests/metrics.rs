@@ -360,7 +360,7 @@ fn the_service_tells_about_itself() {
 fn shared(rules: RuleSet) -> App {
     let address = Address::parse("redis://127.0.0.1:1").unwrap();
     let link = Link::open(address, LinkOptions::default()).unwrap();
-    let engine = Engine::new(rules).unwrap();
+    let engine = Engine::builder(rules).metric_values(1).build().unwrap();
     let shared = RedisBackend::attach(engine.clone(), Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
     App::redis_builder(shared).options(options).health(health).build()
@@ -372,7 +372,9 @@ async fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
     let (_, table) = guide.split_once("## Every metric").unwrap();
     let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let named: Vec<&str> = named.collect();
-    let scrape = scrape(&shared(RuleSet::default()));
+    let rules = "domain: m\ndescriptors:\n- { key: k, value_to_metric: true, rate_limit: { unit: \
+                 hour, requests_per_unit: 1 } }\n";
+    let scrape = scrape(&shared(rules_of(rules).unwrap()));
     for name in scrape.kinds.keys() {
         assert!(named.contains(&&**name), "{name} is not in the guide");
     }

@@ -177,12 +177,16 @@ fn property(key: Key, level: Level) -> Value {
             flag(),
             json!([true]),
         ),
-        Key::DetailedMetric => {
-            ("Whether metrics are labelled with the values of all entries.", flag(), json!([true]))
-        }
-        Key::ValueToMetric => {
-            ("Whether metrics are labelled with the value of this entry.", flag(), json!([true]))
-        }
+        Key::DetailedMetric => (
+            "Whether metrics name the values of all entries, if `--metric-values` is on.",
+            flag(),
+            json!([true]),
+        ),
+        Key::ValueToMetric => (
+            "Whether metrics name the values of this entry, if `--metric-values` is on.",
+            flag(),
+            json!([true]),
+        ),
     };
     shown(description, schema, examples)
 }
