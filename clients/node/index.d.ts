@@ -75,6 +75,8 @@ export interface Status {
   remaining?: number;
   reset_after_ms?: number;
   retry_after_ms?: number;
+  /** Whether `retry_after_ms` is an estimate, as for a slot, which is free when its holder ends. */
+  estimated?: boolean;
   max_cost?: number;
   wait_ms?: number;
   limits?: LimitState[];

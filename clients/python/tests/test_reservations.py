@@ -51,6 +51,8 @@ def test_tokens_and_a_slot_in_one_step(client: Client, name: str) -> None:
         with denied() as raised:
             client.reserve("test", *both)
         assert raised.value.decision.limit == "running"
+        status = raised.value.decision.deciding_status
+        assert status.retry_after is not None and status.estimated
     with client.reserve("test", *both) as held:
         held.commit(1)
 

@@ -503,6 +503,7 @@ def _status(json: Json) -> Status:
         remaining=json.get("remaining"),
         reset_after=_seconds(json, "reset_after_ms"),
         retry_after=_seconds(json, "retry_after_ms"),
+        estimated=json.get("estimated", False),
         max_cost=json.get("max_cost"),
         reason=json.get("reason"),
         wait=_seconds(json, "wait_ms"),

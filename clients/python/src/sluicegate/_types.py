@@ -108,6 +108,8 @@ class Status:
     reset_after: Optional[float] = None
     retry_after: Optional[float] = None
     """Time until a denied request can be admitted; `None` if waiting does not help."""
+    estimated: bool = False
+    """Whether `retry_after` is an estimate, as for a slot, which is free when its holder ends."""
     max_cost: Optional[int] = None
     """The largest cost that can be admitted, if this one never can."""
     reason: Optional[str] = None
