@@ -153,22 +153,27 @@ impl RateLimitLayer {
     }
 
     /// Makes the response to a request that the layer does not pass on, from the default one.
+    /// Status and headers stay unless they are changed: `Retry-After`, and `Content-Type`, which is
+    /// JSON.
     ///
     /// ```
     /// use bytes::Bytes;
+    /// use http::header::CONTENT_TYPE;
     /// use http::{HeaderValue, Response};
     /// use sluicegate::Limiter;
     /// use sluicegate::limit::TokenBucket;
     /// use sluicegate::tower::key::header;
     /// use sluicegate::tower::{Denial, DenialReason, RateLimitLayer};
     ///
-    /// let limiter = Limiter::new(TokenBucket::per_second(10))?;
+    /// let limiter = Limiter::new(TokenBucket::per_second(10).named("second"))?;
     /// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_denied(
-    ///     |denial: &Denial<'_>, response: Response<Bytes>| match denial.reason {
-    ///         // The status and the headers stay.
-    ///         DenialReason::Limit { .. } => {
-    ///             let path = denial.request.uri.path();
-    ///             response.map(|_| Bytes::from(format!("{path}: slow down, please\n")))
+    ///     |denial: &Denial<'_>, mut response: Response<Bytes>| match denial.reason {
+    ///         DenialReason::Limit { verdict, policies } => {
+    ///             let limit = verdict.decided_by.and_then(|index| policies.get(index));
+    ///             let name = limit.map_or("", |limit| &limit.name);
+    ///             let text = HeaderValue::from_static("text/plain");
+    ///             response.headers_mut().insert(CONTENT_TYPE, text);
+    ///             response.map(|_| Bytes::from(format!("the limit per {name} is reached\n")))
     ///         }
     ///         _ => response,
     ///     },
