@@ -131,9 +131,9 @@ descriptors:
     let (app, _, clock) = app_of(rules, Options::default());
     let check = r#"{"domain":"web","descriptors":[{"calls":"a"}]}"#;
     let denied = async || {
-        let told = ask(&app, &[("X-User", "a")]).await;
-        assert_eq!(told.status, StatusCode::TOO_MANY_REQUESTS);
-        told
+        let response = ask(&app, &[("X-User", "a")]).await;
+        assert_eq!(response.status, StatusCode::TOO_MANY_REQUESTS);
+        response
     };
     let first = post(&app, "/v1/check", check).await.json()["reservation"].clone();
     assert_eq!(denied().await.headers["retry-after"], "60");
@@ -141,9 +141,9 @@ descriptors:
     post(&app, "/v1/cancel", format!(r#"{{"reservation":{first}}}"#)).await;
     post(&app, "/v1/check", check).await;
     clock.advance(Duration::from_secs(3));
-    let told = denied().await;
-    assert_eq!(told.headers["retry-after"], "5", "8 seconds on average, 3 are over");
-    assert_eq!(told.json()["statuses"][0]["estimated"], true);
+    let response = denied().await;
+    assert_eq!(response.headers["retry-after"], "5", "8 seconds on average, 3 are over");
+    assert_eq!(response.json()["statuses"][0]["estimated"], true);
 }
 
 /// As Traefik 3 sends them to `address`; and Caddy, but for `X-Forwarded-Port` and `-Server`.

@@ -338,8 +338,8 @@ async fn a_denial_says_how_many_run_and_estimates_the_wait() {
     }
     clock.advance(Duration::from_secs(15));
     for path in ["/v1/check", "/v1/peek"] {
-        let told = ask(&app, path, &others).await.json();
-        let status = &told["statuses"][0];
+        let response = ask(&app, path, &others).await.json();
+        let status = &response["statuses"][0];
         assert_eq!(status["retry_after_ms"], 10_000, "as long again as it is overdue");
         assert_eq!(status["estimated"], true);
     }
