@@ -199,7 +199,7 @@ class Settlement:
     source: Source
     """`policy` if the service did not answer, or had not answered the reservation."""
     returned: int = 0
-    """Hits that every limit got back at least; `returned` of each status has those of each limit."""
+    """Hits that every limit got back at least; `Status.returned` has those of each limit."""
     held: int = 0
     """Hits that stay reserved after a partial commit."""
     statuses: Tuple[Status, ...] = ()
