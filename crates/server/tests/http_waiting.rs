@@ -11,6 +11,7 @@ use http_support::engine_of;
 use sluicegate::backend::ready;
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::request::{Descriptor, Entry, Request};
+use sluicegate::rules_of;
 use sluicegate_server::app::App;
 use sluicegate_server::http::{HttpLimits, HttpServer, Options, routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -89,6 +90,29 @@ async fn who_waits_is_not_idle() {
     let mut answer = [0; 15];
     client.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_about_the_rules_that_decided_it() {
+    let (mut client, service, clock, _served) = connect();
+    take_the_first(&service);
+    let head =
+        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(WAIT.as_bytes()).await.unwrap();
+    until(|| service.reservations().waiting() == 1).await;
+    service.engine().reload(rules_of("domain: shop").unwrap()).unwrap();
+    clock.advance(Duration::from_secs(60));
+    let mut response = String::new();
+    while !response.contains("waited_ms") {
+        let mut piece = vec![0; 4_096];
+        let length = client.read(&mut piece).await.unwrap();
+        assert!(length > 0, "{response}");
+        response += &String::from_utf8_lossy(&piece[..length]);
+    }
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+    assert!(response.contains(r#"ratelimit: "token_bucket";r=0;t=60"#), "{response}");
+    assert!(response.contains(r#""rule":"shop/paced""#), "{response}");
 }
 
 #[tokio::test(start_paused = true)]

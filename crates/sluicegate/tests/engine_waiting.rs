@@ -28,7 +28,21 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 100 }
 ";
 
-type Waiting = Polled<Pin<Box<dyn Future<Output = Result<Waited, HoldError>>>>>;
+/// The parts of a `Waited` that do not borrow from the engine.
+#[derive(Debug)]
+struct Turn {
+    checked: Checked,
+    waited: Span,
+    has_slot: bool,
+}
+
+impl From<Waited<'_>> for Turn {
+    fn from(Waited { checked, waited, has_slot, .. }: Waited<'_>) -> Self {
+        Self { checked, waited, has_slot }
+    }
+}
+
+type Waiting = Polled<Pin<Box<dyn Future<Output = Result<Turn, HoldError>>>>>;
 
 /// Somebody who waits for what these entries are under.
 fn wait(engine: &Engine, entries: &'static [(&str, &str)], patience: Span, id: u64) -> Waiting {
@@ -49,7 +63,7 @@ fn wait_for(
         let descriptors: Vec<Descriptor<'_>> =
             entries.iter().map(|entries| Descriptor::of(entries)).collect();
         let request = Request { domain: "shop", descriptors: &descriptors, hits };
-        engine.wait(&request, Holder(id), patience).await
+        engine.wait(&request, Holder(id), patience).await.map(Turn::from)
     }))
 }
 
@@ -74,7 +88,8 @@ fn reserve(engine: &Engine, entries: [(&'static str, &'static str); 2], id: u64)
         let entries = entries.map(|(key, value)| [Entry::new(key, value)]);
         let descriptors = entries.each_ref().map(|entries| Descriptor::of(entries));
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
-        engine.reserve_waiting(&request, Holder(id), Span::from_secs(20), TEN).await
+        let ttl = Span::from_secs(20);
+        engine.reserve_waiting(&request, Holder(id), ttl, TEN).await.map(Turn::from)
     }))
 }
 

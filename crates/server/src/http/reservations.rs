@@ -306,7 +306,7 @@ impl Api {
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(ApiError::draining()),
         };
-        let (rules, now) = (engine.snapshot(), waited.decided_at);
+        let (rules, now) = (waited.rules, waited.decided_at);
         let checked = &waited.checked;
         self.app.record_unmatched(&rules, &request, checked)?;
         let is_denied = self.app.code_of(&rules, &request, checked) == Code::OverLimit;

@@ -134,13 +134,13 @@ impl Reservations {
     ///
     /// # Errors
     /// When it cannot be reserved.
-    pub async fn reserve_waiting(
+    pub async fn reserve_waiting<'a>(
         &self,
-        engine: &Engine<dyn Backend>,
+        engine: &'a Engine<dyn Backend>,
         request: &Request<'_>,
         ttl: Span,
         timeout: Span,
-    ) -> Result<(Waited, Option<Ticket>), ReservationError> {
+    ) -> Result<(Waited<'a>, Option<Ticket>), ReservationError> {
         let now = engine.now();
         self.drop_expired(engine, &engine.snapshot(), now).await;
         let (ttl, timeout) = (ttl.min(TTL_MAX), timeout.min(WAIT_TIMEOUT_MAX));
@@ -151,7 +151,7 @@ impl Reservations {
         // Held from now on, not since it began to wait.
         let held = Ticket::new(request, ticket.holder(), engine.now(), ticket.forgotten_at());
         let ticket = held.unwrap_or(ticket);
-        entry.finish(&ticket, is_held(&engine.snapshot(), &waited.checked));
+        entry.finish(&ticket, is_held(&waited.rules, &waited.checked));
         let ticket = waited.checked.allowed.then_some(ticket);
         Ok((waited, ticket))
     }
@@ -320,12 +320,12 @@ impl Reservations {
     ///
     /// # Errors
     /// When it cannot be waited for.
-    pub async fn wait(
+    pub async fn wait<'a>(
         &self,
-        engine: &Engine<dyn Backend>,
+        engine: &'a Engine<dyn Backend>,
         request: &Request<'_>,
         timeout: Span,
-    ) -> Result<(Waited, Option<Ticket>), ReservationError> {
+    ) -> Result<(Waited<'a>, Option<Ticket>), ReservationError> {
         // The rule limits how long a slot is held, so it does not count as a reservation.
         let ticket = Ticket::slot(request, new_holder(), engine.now())?;
         let _permit = self.wait_permit()?;

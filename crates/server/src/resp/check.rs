@@ -288,7 +288,7 @@ async fn wait_for_turn(
             // Another node may have the time.
             _ = health.wait_for(|state| state.draining) => return Err(RespError::draining()),
         };
-        let (rules, now) = (engine.snapshot(), waited.decided_at);
+        let (rules, now) = (waited.rules, waited.decided_at);
         let checked = &waited.checked;
         app.record_unmatched(&rules, &request, checked)?;
         let allowed = app.code_of(&rules, &request, checked) == Code::Ok;

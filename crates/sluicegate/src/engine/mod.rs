@@ -481,6 +481,19 @@ impl EngineBuilder {
 }
 
 impl Snapshot<'_> {
+    /// The same rules, for a longer time: a borrowed snapshot slows down the next ones.
+    #[cfg(feature = "tokio")]
+    fn owned(self) -> Self {
+        let active = Guard::from_inner(Guard::into_inner(self.active));
+        Self { active, engine: self.engine }
+    }
+
+    /// Whether both are of the same rules.
+    #[cfg(feature = "tokio")]
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.active, &other.active)
+    }
+
     /// The rules.
     #[must_use]
     pub fn rules(&self) -> &RuleSet {

@@ -20,13 +20,15 @@ use tokio::sync::Notify;
 
 use super::admission::{Operation, repeat};
 use super::backend::{ApplyError, Backend, BoundStep, DENIED_WITHOUT_STORE};
-use super::{Checked, Engine, HoldError, Snapshot};
+use super::{Checked, Engine, HoldError, Snapshot, Status};
 use crate::answer::Policy;
 use crate::limiter::Queued;
 
 /// Result of waiting.
-#[derive(Debug, Clone)]
-pub struct Waited {
+#[derive(Debug)]
+pub struct Waited<'a> {
+    /// The rules that the request was decided by. Others may be active by now.
+    pub rules: Snapshot<'a>,
     /// The last decision. The statuses of an admitted request still have the wait that is over now;
     /// those of a denied one are what [`Engine::check_async`] would decide.
     pub checked: Checked,
@@ -81,7 +83,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         request: &Request<'_>,
         holder: Holder,
         max_wait: Span,
-    ) -> Result<Waited, HoldError> {
+    ) -> Result<Waited<'_>, HoldError> {
         self.wait_and_hold(request, holder, max_wait, None).await
     }
 
@@ -96,7 +98,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         holder: Holder,
         ttl: Span,
         max_wait: Span,
-    ) -> Result<Waited, HoldError> {
+    ) -> Result<Waited<'_>, HoldError> {
         self.wait_and_hold(request, holder, max_wait, Some(ttl)).await
     }
 
@@ -106,14 +108,14 @@ impl<B: Backend + ?Sized> Engine<B> {
         holder: Holder,
         max_wait: Span,
         ttl: Option<Span>,
-    ) -> Result<Waited, HoldError> {
+    ) -> Result<Waited<'_>, HoldError> {
         let started = self.now();
         let deadline = started.after(max_wait);
         let poll_interval = self.backend().slot_waiting().poll_interval;
         let mut checked = Checked::default();
         let mut turn = Turn { engine: self, request, holder, is_booked: false };
         let mut queue = SlotQueue::default();
-        let (decided_at, max_wait) = loop {
+        let (decided_by, decided_at, max_wait) = loop {
             let rules = self.snapshot();
             if poll_interval.is_none() {
                 // Queued before trying: a slot that is released in between wakes this request.
@@ -132,7 +134,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             let Some(retry_at) = retry_at else {
                 rules.take_slots(&checked.plan, ttl);
                 rules.finish_held(&mut checked, now);
-                break (now, max_wait);
+                break (rules.owned(), now, max_wait);
             };
             drop(rules);
             queue.pass_on(now);
@@ -142,8 +144,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         };
         drop(queue);
         if !checked.allowed {
-            let mut denied =
-                Waited { checked, decided_at, waited: self.now().since(started), has_slot: false };
+            let waited = self.now().since(started);
+            let (rules, has_slot) = (decided_by, false);
+            let mut denied = Waited { rules, checked, decided_at, waited, has_slot };
             if !max_wait.is_zero() {
                 self.write_plain_denial(request, &mut denied).await;
             }
@@ -172,7 +175,8 @@ impl<B: Backend + ?Sized> Engine<B> {
                 }
             };
             match (current, checked.statuses.get_mut(step.index)) {
-                (Ok(current), Some(status)) => {
+                // By other rules, the step may be of another limit.
+                (Ok(current), Some(status)) if rules.is_same(&decided_by) => {
                     status.verdict = with_figures(status.verdict, current.answer.verdict);
                 }
                 (Err(ApplyError::Store(failure)), _) if ttl.is_some() => {
@@ -182,17 +186,26 @@ impl<B: Backend + ?Sized> Engine<B> {
                 _ => {}
             }
         }
-        if checked.plan.steps().len() == plan.steps().len() {
+        if rules.is_same(&decided_by) {
             repeat(&rules, Operation::Hit, &plan, &mut checked.statuses);
         }
         turn.is_booked = false;
+        if has_waited && !rules.is_same(&decided_by) {
+            // What is left of the figures of the decision.
+            let elapsed = now.since(decided_at).as_micros();
+            for Status { verdict, .. } in &mut checked.statuses {
+                let left = verdict.reset_after.as_micros().saturating_sub(elapsed);
+                verdict.reset_after = Span::from_micros(left);
+            }
+        }
         let decided_at = if has_waited || ttl.is_some() { now } else { decided_at };
-        Ok(Waited { checked, decided_at, waited: self.now().since(started), has_slot })
+        let (rules, waited) = (decided_by, self.now().since(started));
+        Ok(Waited { rules, checked, decided_at, waited, has_slot })
     }
 
     /// Replaces a denial after the longest wait by that of a plain check: when a client may retry
     /// without waiting here.
-    async fn write_plain_denial(&self, request: &Request<'_>, denied: &mut Waited) {
+    async fn write_plain_denial<'a>(&'a self, request: &Request<'_>, denied: &mut Waited<'a>) {
         let verdicts = || denied.checked.statuses.iter().map(|status| status.verdict);
         // The store would have to be waited for again.
         if verdicts().any(|verdict| verdict == DENIED_WITHOUT_STORE) {
@@ -202,8 +215,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         let call = self.call(&rules, request);
         let peeked = self.apply(Operation::Peek, call, &mut checked).await;
         // A request that would pass just now was denied all the same.
+        let now = call.now;
         if peeked.is_ok() && !checked.allowed {
-            (denied.checked, denied.decided_at) = (checked, call.now);
+            (denied.rules, denied.checked, denied.decided_at) = (rules.owned(), checked, now);
         }
     }
 
