@@ -33,8 +33,9 @@ fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
     let address = format!("127.0.0.1:{}", server.port());
     assert!(line.contains(&format!("address={address} ")), "{line}");
     assert!(line.contains("Connection refused"), "{line}");
-    let policies = "`error` for 1 rule (an error, so that Envoy's `failure_mode_deny` decides), \
-                    `allow` for 1 rule (everything is allowed), `deny` for 1 rule (everything is denied)";
+    let policies = "`error` for 1 rule (unless another rule denies, an error, so that Envoy's \
+                    `failure_mode_deny` decides), `allow` for 1 rule (nothing is denied by them), \
+                    `deny` for 1 rule (everything is denied by them)";
     assert!(line.contains(policies), "{line}");
     let breaker = format!("sluicegate_redis_breaker{{server=\"{address}\"}}");
     assert_eq!(metric(&fleet.services[0], &breaker), 2);
@@ -44,6 +45,9 @@ fn listeners_are_open_and_nobody_is_sent_there_until_the_store_was_reached() {
     // Whoever comes all the same is answered.
     assert_eq!(four(&fleet.services[0], "open", "ada"), [Answer::Allowed; 4]);
     assert_eq!(four(&fleet.services[0], "shut", "ada"), [Answer::Denied; 4]);
+    let mut client = Client::of(&fleet.services[0].http).unwrap();
+    assert_eq!(client.check(r#"{"shut":"ada"},{"envoy":"ada"}"#), Answer::Denied);
+    assert_eq!(client.check(r#"{"open":"ada"},{"envoy":"ada"}"#), Answer::Failed);
     assert_eq!(metric(&fleet.services[0], "sluicegate_redis_up"), 0);
 
     server.restart();

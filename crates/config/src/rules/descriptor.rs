@@ -303,16 +303,18 @@ pub(super) struct Origin {
     pub(super) at: Position,
     /// The index in its list; invalid nodes are not in the tree.
     pub(super) index: usize,
-    /// Where its rule is named, and where it names others.
+    /// Where its rule is named, where it names others, and where it has a failure policy.
     pub(super) names: Option<Box<Names>>,
     pub(super) below: Vec<Self>,
 }
 
-/// Where names are written.
+/// Where names, and a failure policy, are written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     /// An `id`, which no other rule of the domain may have.
     pub(super) id: Option<Position>,
     /// Each name in `replaces`.
     pub(super) replaces: Vec<Position>,
+    /// `on_store_failure`; none where the default applies.
+    pub(super) on_store_failure: Option<Position>,
 }

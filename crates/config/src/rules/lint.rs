@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use sluicegate_core::mode::Mode;
 use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::mapping::Part;
+use sluicegate_rules::rule::{Limits, OnStoreFailure, RuleConfig};
 
 use super::descriptor::Origin;
 use super::domains::DomainSource;
 use super::file::PositionedEntry;
 use super::glob::covers;
-use crate::problem::{Report, quoted};
+use crate::problem::{Position, Report, quoted};
 use crate::suggest;
 
 /// Warns of rules without effect in a domain.
@@ -31,6 +33,7 @@ pub(super) fn check(gathered: &DomainSource, reports: &mut [Report]) {
         lists.nodes(&gathered.domain.descriptors, &gathered.origins, "");
     }
     unmatched_descriptors(gathered, reports);
+    mixed_failure_policies(gathered, reports);
 }
 
 /// Maximum number of entries that rules are compared with.
@@ -111,13 +114,23 @@ impl<'a, 'r> Lists<'a, 'r> {
     }
 
     fn location_of(&self, entry: &PositionedEntry, source: usize) -> String {
-        let (path, line) = (&entry.path, entry.at.line);
-        match self.reports.get(entry.source) {
-            Some(report) if entry.source != source => {
-                format!("`{path}` in {} on line {line}", quoted(report.source()))
-            }
-            _ => format!("`{path}` on line {line}"),
+        location(&entry.path, entry.source, entry.at, (source, self.reports))
+    }
+}
+
+/// A place in a file, for a message about a source.
+fn location(
+    path: &str,
+    source: usize,
+    at: Position,
+    (read_in, reports): (usize, &[Report]),
+) -> String {
+    let line = at.line;
+    match reports.get(source) {
+        Some(report) if source != read_in => {
+            format!("`{path}` in {} on line {line}", quoted(report.source()))
         }
+        _ => format!("`{path}` on line {line}"),
     }
 }
 
@@ -218,5 +231,72 @@ fn goes_on(key: &str, found: &[&DescriptorConfig]) -> String {
             "has no effect, the rules have no limit at {got} alone; go on with {}",
             suggest::one_of(shown)
         ),
+    }
+}
+
+/// A rule, and where its failure policy is written.
+struct PolicyOrigin<'a> {
+    rule: &'a RuleConfig,
+    path: String,
+    source: usize,
+    at: Position,
+}
+
+/// Warns of a failure policy beside rules with `error`: a request that matches both is an error.
+fn mixed_failure_policies(gathered: &DomainSource, reports: &mut [Report]) {
+    let mut first = FirstPolicies::default();
+    first.find(&gathered.domain.descriptors, &gathered.origins, "");
+    let FirstPolicies { explicit: Some(explicit), failing: Some(failing) } = first else { return };
+    let policy = explicit.rule.on_store_failure.name();
+    let PolicyOrigin { rule, path, source, at } = failing;
+    let other = location(&path, source, at, (explicit.source, reports));
+    let by_default = match rule.limits {
+        Limits::Envoy { .. } => ", the default of `rate_limit`",
+        _ => "",
+    };
+    let message = format!(
+        "is not `error`, got `{policy}`, but that of {other} is{by_default}: while the store does not \
+         answer, a request that matches both rules gets an error unless a rule denies it; write one \
+         policy in all rules of the domain"
+    );
+    if let Some(report) = reports.get_mut(explicit.source) {
+        report.warn(explicit.at, format!("{}.on_store_failure", explicit.path), message);
+    }
+}
+
+/// The first rule of a domain with an explicit policy other than `error`, and the first with
+/// `error`.
+#[derive(Default)]
+struct FirstPolicies<'a> {
+    explicit: Option<PolicyOrigin<'a>>,
+    failing: Option<PolicyOrigin<'a>>,
+}
+
+impl<'a> FirstPolicies<'a> {
+    fn find(&mut self, nodes: &'a [DescriptorConfig], origins: &'a [Origin], above: &str) {
+        for (node, origin) in nodes.iter().zip(origins) {
+            if self.explicit.is_some() && self.failing.is_some() {
+                return;
+            }
+            let path = || format!("{above}descriptors[{}]", origin.index);
+            // The others decide nothing.
+            let decides =
+                |rule: &&RuleConfig| rule.limits != Limits::Unlimited && rule.mode != Mode::Shadow;
+            if let Some(rule) = node.rule.as_ref().filter(decides) {
+                let written = origin.names.as_ref().and_then(|names| names.on_store_failure);
+                let first = match (rule.on_store_failure, written) {
+                    (OnStoreFailure::Error, _) => Some(&mut self.failing),
+                    (_, Some(_)) => Some(&mut self.explicit),
+                    (_, None) => None,
+                };
+                if let Some(first @ None) = first {
+                    let (source, at) = (origin.source, written.unwrap_or(origin.at));
+                    *first = Some(PolicyOrigin { rule, path: path(), source, at });
+                }
+            }
+            if !node.descriptors.is_empty() {
+                self.find(&node.descriptors, &origin.below, &format!("{}.", path()));
+            }
+        }
     }
 }

@@ -52,6 +52,7 @@ impl Reader<'_> {
             return Err(self.refuse_pair(input, pair, message));
         }
         let (rate_limit, limits, settings) = (rate_limit?, limits?, settings?);
+        names.on_store_failure = found.get(Key::OnStoreFailure).map(|pair| pair.value.at);
         let rule = match (rate_limit, limits) {
             (Some(rate_limit), _) => {
                 self.of_rate_limit(input, found, rate_limit, settings, names)?

@@ -2,7 +2,8 @@
 //!
 //! The order of decisions is that of every request (`sluicegate::backend::Admission`): policies
 //! that admit or deny come first, then steps that are charged by themselves, then those that are
-//! charged all or nothing. What `local` admits is charged to this node's share of the quota that it
+//! charged all or nothing. A request that these verdicts deny is denied; otherwise one step of a
+//! rule with `error` makes it an error, and nothing is charged. What `local` admits is charged to this node's share of the quota that it
 //! last observed in the store, and reconciled with the store afterwards (`reconcile`).
 
 use std::sync::Arc;
@@ -44,6 +45,10 @@ impl RedisBackend {
     }
 
     /// Decides steps that the store did not answer. `statuses` has the verdicts of all others.
+    ///
+    /// # Errors
+    /// When a rule has `on_store_failure: error` and no verdict denies the request. Its step counts
+    /// as admitted in `statuses`: unknown, it denies nothing.
     pub(super) fn fall_back(
         &self,
         operation: Operation,
@@ -53,28 +58,31 @@ impl RedisBackend {
         statuses: &mut [Status],
     ) -> Result<(), StoreError> {
         steps.iter().for_each(|step| self.store.fell_back(step.on_store_failure));
+        let can_deny = matches!(operation, Operation::Hit | Operation::Peek);
+        for step in steps {
+            statuses[step.index].verdict = match step.on_store_failure {
+                OnStoreFailure::Local => continue,
+                OnStoreFailure::Deny if !step.is_shadow && can_deny => DENIED_WITHOUT_STORE,
+                OnStoreFailure::Allow | OnStoreFailure::Deny | OnStoreFailure::Error => UNCOUNTED,
+            };
+        }
+        let local = || steps.iter().filter(|step| step.on_store_failure == OnStoreFailure::Local);
+        let now = self.store.store_time();
         // A rule in shadow mode decides nothing, not even that there is an error.
         let fails = |step: &&&RedisStep<'_>| {
             step.on_store_failure == OnStoreFailure::Error && !step.is_shadow
         };
         if let Some(step) = steps.iter().find(fails) {
-            return Err(StoreError { failure: error.into(), descriptor: step.index });
+            repeat(rules, operation, plan, statuses);
+            let local: Vec<&RedisStep<'_>> = local().copied().collect();
+            let shares_deny = || self.shares_deny((rules, plan), &local, now, statuses);
+            if !can_deny || rules.admits(statuses) && !shares_deny() {
+                return Err(StoreError { failure: error.into(), descriptor: step.index });
+            }
         }
-        let is_denied_by_policy = matches!(operation, Operation::Hit | Operation::Peek);
-        for step in steps {
-            statuses[step.index].verdict = match step.on_store_failure {
-                OnStoreFailure::Local => continue,
-                OnStoreFailure::Deny if !step.is_shadow && is_denied_by_policy => {
-                    DENIED_WITHOUT_STORE
-                }
-                OnStoreFailure::Allow | OnStoreFailure::Deny | OnStoreFailure::Error => UNCOUNTED,
-            };
-        }
-        let local = || steps.iter().filter(|step| step.on_store_failure == OnStoreFailure::Local);
         if local().next().is_some() {
             self.store.decides_locally();
         }
-        let now = self.store.store_time();
         let (together, independent): (Vec<&RedisStep<'_>>, Vec<&RedisStep<'_>>) =
             local().partition(|step| step.mode.combine == Combine::AllOrNothing);
         for step in independent {
@@ -85,6 +93,35 @@ impl RedisBackend {
         let operation = if is_denied { Operation::Peek } else { operation };
         self.apply_to_share(operation, &together, now, holder, statuses);
         Ok(())
+    }
+
+    /// Whether this node's shares would deny a request. Nothing is charged.
+    fn shares_deny(
+        &self,
+        (rules, plan): (&Snapshot<'_>, &Plan),
+        steps: &[&RedisStep<'_>],
+        now: Timestamp,
+        statuses: &[Status],
+    ) -> bool {
+        let mut statuses = statuses.to_vec();
+        for (place, step) in steps.iter().enumerate() {
+            self.seed_share(step, now);
+            // A counter that is charged more than once has to have room for all of it.
+            let same = steps[..=place].iter().filter(|other| other.script.key == step.script.key);
+            let charges = same.map(|step| self.charge_of(Operation::Peek, step));
+            let cost = charges.fold(0, u64::saturating_add);
+            statuses[step.index].verdict = step.counter.apply(Op::Peek { cost }, now);
+        }
+        repeat(rules, Operation::Peek, plan, &mut statuses);
+        !rules.admits(&statuses)
+    }
+
+    /// Starts this node's share of a counter from the record that it last observed in the store.
+    fn seed_share(&self, step: &RedisStep<'_>, now: Timestamp) {
+        if let Some(observed) = self.store.local_seed(&step.script) {
+            step.counter.replace(observed, now);
+            self.charge_peers_leases(step, now);
+        }
     }
 
     /// Applies an operation to this node's share, all or nothing: each hit costs as much as if it
@@ -100,12 +137,7 @@ impl RedisBackend {
         if steps.is_empty() {
             return;
         }
-        for step in steps {
-            if let Some(observed) = self.store.local_seed(&step.script) {
-                step.counter.replace(observed, now);
-                self.charge_peers_leases(step, now);
-            }
-        }
+        steps.iter().for_each(|step| self.seed_share(step, now));
         let counters: Vec<_> =
             steps.iter().map(|step| (step.counter, self.charge_of(operation, step))).collect();
         let (nodes, mut verdicts) = (self.store.nodes(), Vec::new());

@@ -296,6 +296,9 @@ impl Hasher for Prehashed {
 
 impl RedisBackend {
     /// Decides every eventual step of a request that is not decided yet.
+    ///
+    /// # Errors
+    /// The first error of a step, which leaves the request undecided: another step may deny it.
     pub(super) async fn pull(
         &self,
         operation: Operation,
@@ -304,7 +307,7 @@ impl RedisBackend {
         statuses: &mut [Status],
         local: &mut LocalDecisions,
     ) -> Result<(), StoreError> {
-        let rules = call.rules;
+        let (rules, mut failed) = (call.rules, Ok(()));
         for index in 0..statuses.len() {
             if local.contains(index) || first_same(plan, index) < index {
                 continue;
@@ -330,13 +333,19 @@ impl RedisBackend {
                     let Some(bound) = rules.bind(operation, plan, index) else { continue };
                     let remote = self.step(rules, bound, call.now);
                     let by = (&call, plan);
-                    self.decide_without_peers(operation, &step, &remote, by, &error, statuses)?;
+                    let decided =
+                        self.decide_without_peers(operation, &step, &remote, by, &error, statuses);
+                    if decided.is_err() && matches!(operation, Operation::Refund | Operation::Reset)
+                    {
+                        return decided;
+                    }
+                    failed = failed.and(decided);
                     let is_denied = !statuses[index].verdict.is_allowed();
                     local.insert_final(index, operation == Operation::Hit && is_denied);
                 }
             }
         }
-        Ok(())
+        failed
     }
 
     /// Decides a step after pulling the peers' counts.

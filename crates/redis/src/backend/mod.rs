@@ -201,14 +201,11 @@ impl RedisBackend {
             }
             _ => LocalDecisions::default(),
         };
+        // Whether the request is an error unless the steps that follow deny it.
+        let mut failed = Ok(());
         if !local.is_complete && rules.has_eventual() {
             // Rare, and a large future.
-            let pulled = Box::pin(self.pull(operation, call, plan, statuses, &mut local)).await;
-            if let Err(error) = pulled {
-                self.finish_local(local, false, rules, plan, self.clock.ticks());
-                *allowed = false;
-                return Err(error);
-            }
+            failed = Box::pin(self.pull(operation, call, plan, statuses, &mut local)).await;
         }
         let mut steps = self.steps(operation, rules, plan, now);
         self.drop_decided(operation, local, rules, plan, &mut steps);
@@ -217,20 +214,26 @@ impl RedisBackend {
             let (envoy, others): (Vec<_>, Vec<_>) =
                 steps.into_iter().partition(|step| self.is_on_envoy_keys(rules, step));
             let decided = self.decide_on_envoy_keys(operation, call, plan, &envoy, statuses);
-            if let Err(error) = Box::pin(decided).await {
-                *allowed = false;
-                self.finish_local(local, false, rules, plan, self.clock.ticks());
-                return Err(error);
-            }
+            failed = failed.and(Box::pin(decided).await);
             steps = others;
             if operation == Operation::Hit && !rules.admits(statuses) {
                 applied = Operation::Peek;
             }
         }
+        if failed.is_err() {
+            match operation {
+                Operation::Hit => applied = Operation::Peek,
+                Operation::Peek => {}
+                // Nothing denies these.
+                Operation::Refund | Operation::Reset => steps.clear(),
+            }
+        }
         let groups = self.call_groups(applied, steps, &call).await;
         let decided = self.write_verdicts(applied, (&call, plan), &groups, statuses);
         repeat(rules, operation, plan, statuses);
-        *allowed = decided.is_ok() && rules.admits(statuses);
+        let admits = rules.admits(statuses);
+        let decided = if admits { failed.and(decided) } else { decided };
+        *allowed = decided.is_ok() && admits;
         self.observe_replies(operation, rules, plan, &groups);
         if operation == Operation::Refund {
             returned.extend(groups.iter().flat_map(Group::returned));

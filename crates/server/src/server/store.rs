@@ -64,10 +64,14 @@ fn lost_part(link: &Link, unserved: usize) -> (String, Box<str>, String) {
 /// The number of rules of each `on_store_failure`.
 fn policies(rules: &RuleSet) -> String {
     let mut counts = [
-        (OnStoreFailure::Error, 0, "an error, so that Envoy's `failure_mode_deny` decides"),
+        (
+            OnStoreFailure::Error,
+            0,
+            "unless another rule denies, an error, so that Envoy's `failure_mode_deny` decides",
+        ),
         (OnStoreFailure::Local, 0, "a limit of each node"),
-        (OnStoreFailure::Allow, 0, "everything is allowed"),
-        (OnStoreFailure::Deny, 0, "everything is denied"),
+        (OnStoreFailure::Allow, 0, "nothing is denied by them"),
+        (OnStoreFailure::Deny, 0, "everything is denied by them"),
     ];
     let limited = rules.rules().map(|no| rules.rule(no));
     for rule in limited.filter(|rule| rule.limits != Limits::Unlimited) {

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use sluicegate::backend::{self, Backend};
 use sluicegate::clock::{Clock, ManualClock};
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Checked, Engine, Operation, Timestamp, rules_of};
+use sluicegate::{Checked, Engine, Operation, Span, Timestamp, new_holder, rules_of};
 use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 use transport::FakeTransport;
 
@@ -99,6 +99,96 @@ async fn send(engine: &Engine<dyn Backend>, call: &Call, now: Timestamp) -> Repl
     Reply::Decided { allowed: checked.allowed, statuses }
 }
 
+/// Rules of every failure policy, in every form that takes another path through the backend.
+const MIXED: &str = "
+domain: shop
+descriptors:
+  - { key: shut, on_store_failure: deny, limits: { algorithm: fixed_window, rate: 3/year } }
+  - { key: open, on_store_failure: allow, limits: { algorithm: fixed_window, rate: 3/year } }
+  - { key: share, on_store_failure: local, limits: { algorithm: fixed_window, rate: 1/year } }
+  - { key: strict, on_store_failure: error, limits: { algorithm: fixed_window, rate: 3/year } }
+  - { key: envoy, rate_limit: { unit: year, requests_per_unit: 3 } }
+  - { key: shut_quota, on_store_failure: deny, quota_mode: true, limits: { algorithm: fixed_window, rate: 3/year } }
+  - { key: quota, on_store_failure: error, quota_mode: true, limits: { algorithm: fixed_window, rate: 3/year } }
+  - { key: eventual, consistency: eventual, on_store_failure: error, limits: { algorithm: fixed_window, rate: 3/year } }
+";
+
+/// A request with one descriptor for each key, under an operation: the statuses of a denial.
+async fn apply(
+    engine: &Engine<dyn Backend>,
+    operation: &str,
+    keys: &str,
+) -> Result<Option<Vec<bool>>, String> {
+    let entries: Vec<[Entry<'_>; 1]> =
+        keys.split(' ').map(|key| [Entry::new(key, "ada")]).collect();
+    let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
+    let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+    let rules = engine.snapshot();
+    let call = backend::Call::new(&rules, &request, engine.now());
+    let (mut checked, second) = (Checked::default(), Span::from_secs(1));
+    let result = match operation {
+        "hit" => engine.apply(Operation::Hit, call, &mut checked).await.map_err(|e| e.to_string()),
+        "peek" => {
+            engine.apply(Operation::Peek, call, &mut checked).await.map_err(|e| e.to_string())
+        }
+        "reserve" => {
+            let reserved = engine.reserve(call, new_holder(), second, &mut checked).await;
+            reserved.map_err(|error| error.to_string())
+        }
+        _ => {
+            let waited = engine.wait(&request, new_holder(), second).await;
+            waited.map(|waited| checked = waited.checked).map_err(|error| error.to_string())
+        }
+    };
+    let statuses = checked.statuses.iter().map(|status| status.verdict.is_allowed());
+    result.map(|()| (!checked.allowed).then(|| statuses.collect()))
+}
+
+#[test]
+fn a_known_denial_stands_beside_rules_that_fail() {
+    const ALL: &[&str] = &["hit", "peek", "reserve", "wait"];
+    const CHECKS: &[&str] = &["hit", "peek"];
+    // Statuses of a denial; none for an error.
+    let table: &[(&[&str], &str, Option<&[bool]>)] = &[
+        (ALL, "shut", Some(&[false])),
+        (ALL, "strict", None),
+        (ALL, "shut strict", Some(&[false, true])),
+        (ALL, "strict shut", Some(&[true, false])),
+        (CHECKS, "shut envoy", Some(&[false, true])),
+        (CHECKS, "envoy shut", Some(&[true, false])),
+        (CHECKS, "eventual shut", Some(&[true, false])),
+        (CHECKS, "shut eventual", Some(&[false, true])),
+        (ALL, "open strict", None),
+        (CHECKS, "eventual open", None),
+        // A quota denies only if all quotas do, and that of an error is unknown.
+        (ALL, "shut_quota strict", Some(&[false, true])),
+        (ALL, "shut_quota quota", None),
+        (ALL, "quota shut", Some(&[true, false])),
+        // The share of this node is used up.
+        (CHECKS, "share envoy", Some(&[false, true])),
+        (CHECKS, "strict share", Some(&[true, false])),
+    ];
+    block_on(async {
+        let clock = ManualClock::at(START);
+        let transport = FakeTransport::new(START);
+        let engine = Engine::builder(rules_of(MIXED).unwrap()).clock(clock.clone()).build();
+        let target = on_redis(engine.unwrap(), &clock, &transport);
+        assert_eq!(apply(&target, "hit", "share").await, Ok(None));
+        transport.set(StoreState::Down);
+        for (operations, keys, expected) in table {
+            for operation in *operations {
+                let answer = apply(&target, operation, keys).await;
+                match expected {
+                    Some(statuses) => {
+                        assert_eq!(answer, Ok(Some(statuses.to_vec())), "{operation} {keys}");
+                    }
+                    None => assert!(answer.is_err(), "{operation} {keys}: {answer:?}"),
+                }
+            }
+        }
+    });
+}
+
 /// Remaining quota of every rule and value.
 async fn remaining(
     engine: &Engine<dyn Backend>,
@@ -170,13 +260,21 @@ fn shared(
     clock: &ManualClock,
     transport: &Arc<FakeTransport>,
 ) -> Engine<dyn Backend> {
+    on_redis(engine(rules, clock), clock, transport)
+}
+
+fn on_redis(
+    engine: Engine,
+    clock: &ManualClock,
+    transport: &Arc<FakeTransport>,
+) -> Engine<dyn Backend> {
     let options = StoreOptions {
         clock: Some(Arc::new(clock.clone())),
         seed: Some(1),
         ..StoreOptions::default()
     };
     let store = Store::new(Link::with_transport(transport.clone()), options);
-    RedisBackend::attach(engine(rules, clock), store).into()
+    RedisBackend::attach(engine, store).into()
 }
 
 proptest! {

@@ -126,12 +126,14 @@ impl<'a> Model<'a> {
             StoreState::Late => by_store.charges,
             StoreState::Up | StoreState::Down => Vec::new(),
         };
+        let decided = self.decide(steps, hits, false);
         // A shadow rule never decides anything, not even that there is an error.
         let fails = |rule: &RuleSpec| rule.policy == Policy::Error && !rule.shadow;
-        if steps.iter().any(|(rule, _)| fails(&self.rules[*rule])) {
+        let is_unknown = steps.iter().any(|(rule, _)| fails(&self.rules[*rule]));
+        // A denial stands, whatever the store would have answered for the others.
+        if is_unknown && decided.allowed {
             return self.charge(charges, hits, Reply::StoreError);
         }
-        let decided = self.decide(steps, hits, false);
         for step in &decided.charges {
             let count = |all: &[Step]| all.iter().filter(|other| *other == step).count();
             if count(&charges) < count(&decided.charges) {

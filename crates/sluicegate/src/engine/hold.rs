@@ -266,6 +266,8 @@ impl<B: Backend + ?Sized> Engine<B> {
         }
         let bind = |index| rules.bind(Operation::Hit, plan, index);
         let mut held: Vec<BoundStep<'_>> = Vec::new();
+        // Why it is an error, unless a step that follows denies it.
+        let mut failed = None;
         let mut admission = Admission::new(rules, Operation::Hit, plan);
         while let Some(group) = admission.next(statuses) {
             let groups = match group {
@@ -279,7 +281,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             for steps in groups {
                 let is_together =
                     steps.iter().all(|step| step.mode.combine == Combine::AllOrNothing);
-                let is_charged = !is_together || rules.admits(statuses);
+                let is_charged = failed.is_none() && (!is_together || rules.admits(statuses));
                 let cost = steps.iter().map(|step| step.cost).max().unwrap_or(0);
                 let op = if is_charged { op(cost) } else { Op::Peek { cost } };
                 match self.backend().apply_to(&steps, op, now).await {
@@ -302,8 +304,8 @@ impl<B: Backend + ?Sized> Engine<B> {
                                 OnStoreFailure::Deny => DENIED_WITHOUT_STORE,
                                 // Other nodes could not settle what this node holds.
                                 OnStoreFailure::Local | OnStoreFailure::Error => {
-                                    self.cancel_all(&held, holder, call).await;
-                                    return Err(HoldError::Store(failure));
+                                    failed.get_or_insert(failure);
+                                    UNCOUNTED
                                 }
                             };
                         }
@@ -311,12 +313,16 @@ impl<B: Backend + ?Sized> Engine<B> {
                 }
             }
         }
-        *allowed = rules.admits(statuses);
+        let admits = rules.admits(statuses);
+        *allowed = admits && failed.is_none();
         if !*allowed {
             // A quota that admits holds nothing for a request that is denied.
             self.cancel_all(&held, holder, call).await;
         }
-        Ok(())
+        match failed.filter(|_| admits) {
+            Some(failure) => Err(HoldError::Store(failure)),
+            None => Ok(()),
+        }
     }
 
     async fn cancel_all(&self, held: &[BoundStep<'_>], holder: Holder, call: Call<'_>) {

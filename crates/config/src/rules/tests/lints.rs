@@ -187,3 +187,38 @@ fn values_that_metrics_will_not_have_are_warned_of_once() {
         one(&format!("key: a, value_to_metric: true, descriptors: [{{ key: b, {limit} }}]"));
     assert_eq!(load(&parent, true).len(), 1);
 }
+
+#[test]
+fn failure_policies_beside_errors_are_warned_of_once() {
+    let with =
+        |policy: &str, limit: &str| format!("key: k{policy}, {limit}, on_store_failure: {policy}");
+    let domain = |rules: &[String]| {
+        let rules: String = rules.iter().map(|rule| format!("- {{ {rule} }}\n")).collect();
+        warned(&format!("domain: d\ndescriptors:\n{rules}"))
+    };
+    let plain = |limit: &str| format!("key: plain, {limit}");
+    for policy in ["local", "allow", "deny"] {
+        let first = with(policy, LIMIT);
+        let warnings = domain(&[first, plain(LIMIT), with("error", LIMIT)]);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let expected = format!(
+            "descriptors[0].on_store_failure: is not `error`, got `{policy}`, but that of \
+             `descriptors[1]` on line 4 is, the default of `rate_limit`: while the store"
+        );
+        assert!(warnings[0].starts_with("3:") && warnings[0].contains(&expected), "{warnings:?}");
+    }
+    let explicit = domain(&[with("error", BUCKET), with("deny", BUCKET)]);
+    assert_eq!(explicit.len(), 1, "{explicit:?}");
+    assert!(explicit[0].contains("that of `descriptors[0]` on line 3 is: while"), "{explicit:?}");
+    // Defaults alone, one policy alone, and rules that decide nothing.
+    let shadow = format!("key: shadow, shadow_mode: true, {LIMIT}");
+    let unlimited = "key: free, rate_limit: { unlimited: true }".to_owned();
+    for rules in [
+        vec![plain(LIMIT), format!("key: native, {BUCKET}")],
+        vec![with("deny", LIMIT), with("local", BUCKET), format!("key: native, {BUCKET}")],
+        vec![with("error", LIMIT), plain(LIMIT)],
+        vec![with("deny", LIMIT), shadow, unlimited],
+    ] {
+        assert_eq!(domain(&rules), [""; 0], "{rules:?}");
+    }
+}

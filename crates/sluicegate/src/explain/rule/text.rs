@@ -230,8 +230,11 @@ pub(crate) fn outage(rule: &RuleConfig) -> Option<String> {
         (_, Mode::Shadow) | (OnStoreFailure::Allow, _) => {
             "everything passes, and nothing is counted"
         }
+        (OnStoreFailure::Deny, _) if rule.is_quota() => {
+            "denied, unless another quota admits the request"
+        }
         (OnStoreFailure::Deny, _) => "nothing passes",
-        (OnStoreFailure::Error, _) => "the client gets an error",
+        (OnStoreFailure::Error, _) => "the client gets an error, unless another rule denies",
     };
     Some(words.to_owned())
 }
