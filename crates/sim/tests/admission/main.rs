@@ -148,8 +148,9 @@ async fn apply(
 fn a_known_denial_stands_beside_rules_that_fail() {
     const ALL: &[&str] = &["hit", "peek", "reserve", "wait"];
     const CHECKS: &[&str] = &["hit", "peek"];
+    type Case<'a> = (&'a [&'a str], &'a str, Option<&'a [bool]>);
     // Statuses of a denial; none for an error.
-    let table: &[(&[&str], &str, Option<&[bool]>)] = &[
+    let table: &[Case<'_>] = &[
         (ALL, "shut", Some(&[false])),
         (ALL, "strict", None),
         (ALL, "shut strict", Some(&[false, true])),
