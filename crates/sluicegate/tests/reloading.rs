@@ -34,7 +34,7 @@ fn what_was_used_stays_used_when_numbers_change() {
     for form in [window, envoy] {
         let (engine, _) = engine(&form(10));
         assert_eq!(check(&engine, "user=a x8"), "yes 2");
-        let changed = Reloaded { changed: 1, ..Reloaded::default() };
+        let changed = Reloaded { changed: 1, domains: 1, ..Reloaded::default() };
         assert_eq!(engine.reload(rules(&form(20))), Ok(changed));
         assert_eq!(peek(&engine, "user=a"), "yes 12");
         engine.reload(rules(&form(5))).unwrap();
@@ -47,16 +47,47 @@ fn what_was_used_stays_used_when_numbers_change() {
 fn what_has_not_changed_is_left_alone() {
     let (engine, _) = engine(&window(10));
     check(&engine, "user=a x8");
-    let same = Reloaded { same: 1, added: 1, ..Reloaded::default() };
+    let same = Reloaded { same: 1, added: 1, domains: 1, ..Reloaded::default() };
     let more = format!(
         "{}  - key: other\n    rate_limit: {{ unit: day, requests_per_unit: 1 }}\n",
         window(10)
     );
     assert_eq!(engine.reload(rules(&more)), Ok(same));
     assert_eq!(peek(&engine, "user=a"), "yes 2");
-    let removed = Reloaded { same: 1, removed: 1, ..Reloaded::default() };
+    let removed = Reloaded { same: 1, removed: 1, domains: 1, ..Reloaded::default() };
     assert_eq!(engine.reload(rules(&window(10))), Ok(removed));
     assert_eq!(peek(&engine, "user=a"), "yes 2");
+}
+
+#[test]
+fn a_reload_counts_every_change() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
+    let rule = |settings: &str| users(&format!("{limit}\n    {settings}"));
+    let native = |settings: &str| format!("{}    {settings}\n", window(10));
+    let changed = Reloaded { changed: 1, domains: 1, ..Reloaded::default() };
+    for (before, after) in [
+        (rule(""), rule("on_store_failure: deny")),
+        (rule(""), rule("quota_mode: true")),
+        (rule(""), users(&limit.replace("10 }", "10, replaces: [{ name: other }] }"))),
+        (native(""), native("cost: 2")),
+        (native(""), native("consistency: leased")),
+    ] {
+        let (engine, _) = engine(&before);
+        check(&engine, "user=a x8");
+        assert_eq!(engine.reload(rules(&after)), Ok(changed), "{after}");
+        assert_eq!(peek(&engine, "user=a"), "yes 2", "counts stay: {after}");
+        let same = Reloaded { same: 1, ..Reloaded::default() };
+        assert_eq!(engine.reload(rules(&after)), Ok(same), "{after}");
+    }
+    // No rule is other than before, but some requests match another one, or none.
+    let domain = Reloaded { same: 1, domains: 1, ..Reloaded::default() };
+    for after in [
+        format!("{}  - {{ key: user, value: bob }}\n", window(10)),
+        window(10).replace("descriptors:", "deny: [{ key: user, value: bob }]\ndescriptors:"),
+    ] {
+        let (engine, _) = engine(&window(10));
+        assert_eq!(engine.reload(rules(&after)), Ok(domain), "{after}");
+    }
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Builder {
             table: Table::default(),
             rules: self.rules.into(),
             longest: self.longest,
-            digest: 0,
+            digests: Box::default(),
         };
         // Before the table is built: many equal hashes would make its probe sequences long.
         self.hashes.sort_unstable();

@@ -4,16 +4,12 @@ use std::fmt::{self, Write};
 
 use crate::domain::Domain;
 
-/// Hashes all domains, in any order.
-pub(super) fn of(domains: &[Domain]) -> u64 {
-    let one = |domain: &Domain| {
-        let mut hash = Fnv1a::default();
-        // The debug format has every field, also those that are added later. It cannot fail.
-        let _ = write!(hash, "{domain:?}");
-        hash.0
-    };
-    // A sum does not depend on the order, and names of domains are unique.
-    domains.iter().map(one).fold(0, u64::wrapping_add)
+/// Hashes a domain.
+pub(super) fn of(domain: &Domain) -> u64 {
+    let mut hash = Fnv1a::default();
+    // The debug format has every field, also those that are added later. It cannot fail.
+    let _ = write!(hash, "{domain:?}");
+    hash.0
 }
 
 /// FNV-1a with 64 bits: the same in every process and version of the compiler.

@@ -78,7 +78,8 @@ pub struct RuleSet {
     longest: usize,
     /// Whether any rule replaces others.
     replacing: bool,
-    digest: u64,
+    /// Hash of each domain.
+    digests: Box<[u64]>,
 }
 
 /// Index of a rule in its set.
@@ -217,8 +218,8 @@ impl RuleSet {
     /// # Errors
     /// When two of them conflict, or they are nested too deeply.
     pub fn new(domains: Vec<Domain>) -> Result<Self, RuleSetError> {
-        let digest = digest::of(&domains);
-        Ok(Self { digest, ..build::build(domains)? })
+        let digests = domains.iter().map(digest::of).collect();
+        Ok(Self { digests, ..build::build(domains)? })
     }
 
     /// A hash of the configuration, to compare nodes of one version. Names and order of files do
@@ -234,8 +235,14 @@ impl RuleSet {
     /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
     /// ```
     #[must_use]
-    pub const fn digest(&self) -> u64 {
-        self.digest
+    pub fn digest(&self) -> u64 {
+        // A sum does not depend on the order, and names of domains are unique.
+        self.digests.iter().copied().fold(0, u64::wrapping_add)
+    }
+
+    /// The names of all domains, each with a hash of its configuration.
+    pub fn domain_digests(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
+        self.domains().zip(self.digests.iter().copied())
     }
 
     /// The rule that a descriptor with these entries matches.

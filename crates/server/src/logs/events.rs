@@ -152,8 +152,8 @@ pub fn rules_warning(warning: &dyn Display) {
 
 /// Rules were loaded.
 pub fn rules_reloaded(reloaded: &Reloaded) {
-    let Reloaded { same, changed, added, removed } = reloaded;
-    info!(changed, added, removed, same, "rules reloaded");
+    let Reloaded { same, changed, added, removed, domains } = reloaded;
+    info!(changed, added, removed, same, domains, "rules reloaded");
 }
 
 /// One error of invalid rules.

@@ -20,14 +20,17 @@ use crate::limit::LimitError;
 /// Result of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reloaded {
-    /// Unchanged rules.
+    /// Rules with the same limits and settings.
     pub same: usize,
-    /// Rules with other limits or another mode.
+    /// Rules with other limits or another setting.
     pub changed: usize,
     /// New rules.
     pub added: usize,
     /// Removed rules.
     pub removed: usize,
+    /// Domains with any change, also of lists, of descriptors without limits and of what a rule
+    /// matches.
+    pub domains: usize,
 }
 
 impl<B: ?Sized> Engine<B> {
@@ -131,21 +134,32 @@ fn join(old: &ActiveRules, rules: &RuleSet) -> Joined {
             continue;
         };
         let slot = &old.slots[was.index()];
-        if is_same(old.rules.rule(was), rules.rule(no)) {
-            reloaded.same += 1;
+        let (was, rule) = (old.rules.rule(was), rules.rule(no));
+        *(if was == rule { &mut reloaded.same } else { &mut reloaded.changed }) += 1;
+        if has_same_limits(was, rule) {
             slots.push(slot.unchanged());
         } else {
-            reloaded.changed += 1;
             slots.push(slot.changed());
             moved.push(no);
         }
     }
     reloaded.removed = before.len();
+    reloaded.domains = changed_domains(&old.rules, rules);
     let removed = before.into_values().collect();
     Joined { slots: slots.into(), moved, newly_elastic, removed, reloaded }
 }
 
-/// Whether all requests are decided alike.
-fn is_same(old: &RuleConfig, new: &RuleConfig) -> bool {
+/// Whether states of the old rule are states of the new one.
+fn has_same_limits(old: &RuleConfig, new: &RuleConfig) -> bool {
     old.limits == new.limits && old.mode == new.mode && old.overflow == new.overflow
+}
+
+/// The number of domains that differ, those that only one of them has included.
+fn changed_domains(old: &RuleSet, new: &RuleSet) -> usize {
+    let mut before: HashMap<&str, u64> = old.domain_digests().collect();
+    let mut changed = 0;
+    for (name, digest) in new.domain_digests() {
+        changed += usize::from(before.remove(name) != Some(digest));
+    }
+    changed + before.len()
 }
