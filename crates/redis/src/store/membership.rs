@@ -1,4 +1,5 @@
 //! Membership: each node sends a heartbeat every second, with its demand, and receives the others'.
+//! A node that stops leaves: its peers do not count it from their next heartbeat on.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -37,6 +38,8 @@ pub(super) enum Phase {
     Reasserted,
     /// The store has also absorbed the admissions of this node without it.
     Settled,
+    /// The node stops.
+    Left,
 }
 
 /// Reply to a heartbeat.
@@ -79,15 +82,22 @@ impl Heartbeat {
     pub(super) const fn members(&self, phase: Phase) -> Members {
         match phase {
             Phase::Reasserted => self.reasserted,
-            Phase::Settled => self.settled,
+            Phase::Settled | Phase::Left => self.settled,
         }
     }
 }
 
 impl StoreInner {
-    /// Sends a heartbeat. `None` if the store does not reply.
+    /// Sends a heartbeat. `None` if the store does not reply, or this node has left.
     pub(super) async fn heartbeat(self: &Arc<Self>, phase: Phase) -> Option<Heartbeat> {
+        // One at a time: none arrives after that of a node that leaves.
+        let mut has_left = self.has_left.lock().await;
+        if *has_left {
+            return None;
+        }
+        *has_left = phase == Phase::Left;
         let reply = self.link.call(&self.heartbeat_call(phase)).await;
+        drop(has_left);
         match &reply {
             Ok(_) => self.write_status.accepted(),
             Err(error) => self.write_status.failed(error),
@@ -111,8 +121,12 @@ impl StoreInner {
         let own = |round: u8| key(&format!(":{round}:{name}"));
         let keys = vec![key(""), key(":0"), key(":1"), own(0), own(1), key(":settled")];
         let clock = self.clock().map(|now| now.as_micros().to_string()).unwrap_or_default();
-        let is_settled = u8::from(phase == Phase::Settled).to_string();
-        let mut args = vec![clock.into_bytes(), name.clone().into_bytes(), is_settled.into_bytes()];
+        let phase = match phase {
+            Phase::Reasserted => "0",
+            Phase::Settled => "1",
+            Phase::Left => "-1",
+        };
+        let mut args = vec![clock.into_bytes(), name.clone().into_bytes(), phase.into()];
         for (id, demand) in self.demands.measure(self.ticks()) {
             args.extend([format!("{id:016x}").into_bytes(), demand.to_string().into_bytes()]);
         }

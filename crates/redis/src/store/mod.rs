@@ -44,6 +44,7 @@ use demand::Demands;
 use denials::Denials;
 use journal::Journal;
 use key::KeyHasher;
+use membership::Phase;
 use observed::{Observation, Observations, Observed};
 use stats::{StoreCounters, WriteStatus};
 use store_clock::StoreClock;
@@ -93,6 +94,8 @@ pub(super) struct StoreInner {
     node: u64,
     /// Number of nodes, from heartbeats.
     nodes: AtomicU64,
+    /// Whether this node has left the others. Held during a heartbeat.
+    has_left: Mutex<bool>,
     demands: Demands,
     denials: Denials,
     journal: Journal,
@@ -148,6 +151,7 @@ impl Store {
             batchers,
             node,
             nodes: AtomicU64::new(1),
+            has_left: Mutex::default(),
             hasher,
             demands: Demands::default(),
             denials: Denials::default(),
@@ -170,6 +174,12 @@ impl Store {
     #[must_use]
     pub fn nodes(&self) -> u64 {
         self.inner.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the nodes that share the store: their next heartbeat does not count this one. To be
+    /// called last before a process stops; no heartbeat is sent any more.
+    pub async fn leave(&self) {
+        self.inner.heartbeat(Phase::Left).await;
     }
 
     /// Id of this node.

@@ -232,8 +232,9 @@ impl Server {
             snapshots.save(&app);
         }
         if let Some(engine) = app.redis() {
-            // Releases the leases of this node to the others.
+            // Releases the leases of this node to the others, and its shares of limits.
             engine.backend().close().await;
+            engine.backend().store().leave().await;
         }
         events::stopped();
         let (grpc, http, admin, resp, metrics, (), (), ()) = served;

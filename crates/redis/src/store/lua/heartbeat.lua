@@ -3,8 +3,8 @@
 --
 -- KEYS: all nodes; the sums of even and of odd rounds; this node's reports for even and for odd
 -- rounds; the settled nodes.
--- ARGV: the time, or nothing for the store's own; the node; 1 if it has settled; then each rule
--- with its demand.
+-- ARGV: the time, or nothing for the store's own; the node; 1 if it has settled, -1 if it leaves;
+-- then each rule with its demand.
 --
 -- A node joins the first set once it has re-asserted its observations, and the last one once the
 -- store has absorbed its admissions. The reply has the size and the oldest heartbeat of both.
@@ -17,14 +17,17 @@ if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 end
+local leaves = ARGV[3] == '-1'
 local function join(key, is_member)
-  if is_member then redis.call('ZADD', key, now, ARGV[2]) end
+  -- A heartbeat of the remote past has expired.
+  if is_member then redis.call('ZADD', key, leaves and 0 or now, ARGV[2]) end
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now - 5000000)
   redis.call('PEXPIRE', key, 60000)
   return redis.call('ZCARD', key), tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or 0)
 end
 local live, oldest = join(KEYS[1], true)
-local settled, oldest_settled = join(KEYS[6], ARGV[3] == '1')
+local settled, oldest_settled = join(KEYS[6], ARGV[3] ~= '0')
+if leaves then return end
 
 local round = math.floor(now / 2000000)
 

@@ -84,6 +84,22 @@ async fn shares_go_by_demand_and_those_of_the_dead_go_to_the_others() {
 }
 
 #[tokio::test]
+async fn a_node_that_leaves_is_not_counted_from_the_next_heartbeat_on() {
+    let (server, clock) = (Single::start(), clock());
+    let (one, other) = (node(&server, &clock), node(&server, &clock));
+    live(2, &clock, &[&one, &other], &[]).await;
+    assert_eq!((one.nodes(), other.nodes()), (2, 2));
+    other.leave().await;
+    live(1, &clock, &[&other, &one], &[]).await;
+    assert_eq!(one.nodes(), 1, "a heartbeat after the end is not sent");
+    // Nothing waits for it in the phases of a recovery either.
+    let heartbeat = one.inner.heartbeat(Phase::Settled).await.unwrap();
+    for phase in [Phase::Reasserted, Phase::Settled] {
+        assert_eq!(heartbeat.members(phase).count, 1, "{phase:?}");
+    }
+}
+
+#[tokio::test]
 async fn demand_may_turn_at_any_time_and_shares_never_add_up_to_more() {
     let (server, clock) = (Single::start(), clock());
     let nodes: Vec<Store> = (0..4).map(|_| node(&server, &clock)).collect();
