@@ -150,6 +150,14 @@ fn without_files_it_starts_only_if_it_may_and_the_log_claims_no_rules() {
     folder.file("config/rules.yaml", "domain: [");
     let line = service.says("rules not loaded: ");
     assert!(line.contains("the previous rules stay in force"), "{line}");
+    let page = service.admin("/rlconfig").body;
+    let [comment, rule] = page.lines().collect::<Vec<_>>()[..] else { panic!("{page}") };
+    assert!(comment.starts_with("# rejected at 20") && comment.contains("rules.yaml:1:"), "{page}");
+    assert!(comment.ends_with("; the rules below are still in force, the log has all errors"));
+    assert!(rule.starts_with("shop."), "{page}");
+    folder.file("config/rules.yaml", ONE_A_YEAR);
+    service.says("rules reloaded");
+    assert_eq!(service.admin("/rlconfig").body, format!("{rule}\n"));
 }
 
 #[test]

@@ -31,6 +31,16 @@ struct HealthInner {
     /// Domains whose last rules stay in force though the files have none.
     withheld: Mutex<Vec<WithheldDomain>>,
     last_load: Mutex<LastLoad>,
+    rejected: Mutex<Option<RejectedLoad>>,
+}
+
+/// A load of the rules that was rejected, and after which none succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedLoad {
+    /// When it was rejected.
+    pub at: Timestamp,
+    /// The first of its errors.
+    pub error: String,
 }
 
 /// Last load of the rules.
@@ -84,8 +94,8 @@ impl Health {
             needs_store: false,
         };
         let (state, has_rules) = (watch::Sender::new(state), AtomicBool::new(false));
-        let (withheld, last_load) = (Mutex::default(), Mutex::default());
-        Self { inner: Arc::new(HealthInner { state, has_rules, withheld, last_load }) }
+        let (withheld, last_load, rejected) = Default::default();
+        Self { inner: Arc::new(HealthInner { state, has_rules, withheld, last_load, rejected }) }
     }
 
     /// Records that rules were loaded.
@@ -107,7 +117,7 @@ impl Health {
         self.inner.withheld.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records a load of the rules at a time, or a failed one.
+    /// Records a load of the rules at a time, or an incomplete one.
     ///
     /// ```
     /// use sluicegate::Timestamp;
@@ -125,6 +135,17 @@ impl Health {
         if is_successful {
             last.succeeded_at = Some(now);
         }
+    }
+
+    /// Records whether the last load was rejected: the rules of the one before stay in force.
+    pub fn set_rejected(&self, load: Option<RejectedLoad>) {
+        *self.inner.rejected.lock().unwrap_or_else(PoisonError::into_inner) = load;
+    }
+
+    /// The last load, if it was rejected.
+    #[must_use]
+    pub fn rejected(&self) -> Option<RejectedLoad> {
+        self.inner.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The last load of the rules.

@@ -170,7 +170,8 @@ async fn stats(State(admin): Admin) -> Response {
 
 async fn rlconfig(State(admin): Admin) -> Response {
     let page = admin.render(|app| {
-        let mut page = rlconfig::withheld(&app.health().withheld());
+        let mut page = rlconfig::rejected(app.health().rejected().as_ref());
+        page.push_str(&rlconfig::withheld(&app.health().withheld()));
         if app.options().shadow_mode {
             page.push_str(rlconfig::SHADOW);
         }

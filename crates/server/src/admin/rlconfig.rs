@@ -6,7 +6,8 @@
 //!   shop.team_blue: limits=[burst: token_bucket 10/s burst 50], shadow_mode: false, quota_mode: …
 //! ```
 //!
-//! Comments above name the domains whose removal is withheld, and the shadow mode of the service.
+//! Comments above name a rejected load, the domains whose removal is withheld, and the shadow mode
+//! of the service.
 
 use std::fmt::Write;
 
@@ -18,6 +19,9 @@ use sluicegate::{Timestamp, WithheldDomain};
 use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
+
+use crate::health::RejectedLoad;
+use crate::logs::rfc3339;
 
 /// Limit of listed rules; some 10 MB.
 const RULES_LISTED_MAX: usize = 100_000;
@@ -38,6 +42,15 @@ pub(super) fn lines(rules: &RuleSet) -> String {
 /// Comment of a service that enforces nothing.
 pub(super) const SHADOW: &str = "# shadow mode: nothing is enforced, every request is allowed; remove `--shadow` \
                                  (SLUICEGATE_SHADOW, SHADOW_MODE) to enforce these limits\n";
+
+/// A comment about a load that was rejected.
+pub(super) fn rejected(load: Option<&RejectedLoad>) -> String {
+    let Some(RejectedLoad { at, error }) = load else { return String::new() };
+    let mut page = format!("# rejected at {}: ", rfc3339(*at));
+    put_escaped(error, &mut page);
+    page.push_str("; the rules below are still in force, the log has all errors\n");
+    page
+}
 
 /// A comment for each domain whose removal is withheld.
 pub(super) fn withheld(domains: &[WithheldDomain]) -> String {

@@ -76,7 +76,7 @@ fn assemble(
 }
 
 /// UTC, to the millisecond.
-fn rfc3339(now: Timestamp) -> impl fmt::Display {
+pub(crate) fn rfc3339(now: Timestamp) -> impl fmt::Display {
     let micros = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
     let now = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
     now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()

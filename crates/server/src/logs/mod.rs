@@ -23,6 +23,7 @@ use sluicegate::{LimitError, Timestamp};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::WorkerGuard;
 
+pub(crate) use format::rfc3339;
 pub use layer::subscriber;
 
 /// Options of logging.

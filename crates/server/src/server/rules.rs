@@ -9,6 +9,7 @@ use sluicegate::{Change, Following, RULES_POLL_INTERVAL, RulesError, WithheldDom
 use super::{Addresses, StartError, failed_to};
 use crate::EXAMPLE_RULES;
 use crate::app::App;
+use crate::health::RejectedLoad;
 use crate::logs::events::{self, Startup};
 use crate::metrics::level_name;
 use crate::settings::{RulesSettings, Settings, Store};
@@ -130,6 +131,7 @@ fn report_withheld(app: &App, withheld: Vec<WithheldDomain>) {
 fn report_loaded(app: &App, warnings: &[Problem], is_complete: bool) {
     app.telemetry().record(Event::RulesLoaded);
     app.health().record_load(app.engine().now(), is_complete);
+    app.health().set_rejected(None);
     let domains = app.engine().snapshot().rules().domains().count();
     app.health().rules_loaded(domains);
     if domains == 0 {
@@ -140,7 +142,10 @@ fn report_loaded(app: &App, warnings: &[Problem], is_complete: bool) {
 
 fn report_refused(app: &App, problem: &str) {
     app.telemetry().record(Event::RulesRefused);
-    app.health().record_load(app.engine().now(), false);
+    let at = app.engine().now();
+    app.health().record_load(at, false);
+    let error = problem.lines().next().unwrap_or_default().to_owned();
+    app.health().set_rejected(Some(RejectedLoad { at, error }));
     // One log line per problem.
     problem.lines().for_each(|line| events::rules_error(&line));
     match app.health().has_rules() {
