@@ -221,6 +221,39 @@ fn those_without_a_key_may_be_rejected() {
     assert_eq!(statuses(&service, "alice", 2), [200, 429]);
 }
 
+/// Limits by plan, whose keys pass where another plan applies, and a limit by address.
+#[test]
+fn a_limit_by_address_applies_beside_keys_that_pass() {
+    let cases = [(None, [200, 200, 429]), (Some(Missing::Reject), [400, 400, 400])];
+    for (of_address, expected) in cases {
+        let clock = ManualClock::new();
+        let new = |max| limiter(FixedWindow::per_hour(max), &clock);
+        let plan = |name: &'static str| {
+            let key = move |request: &Parts| (request.headers.get("x-plan")? == name).then_some("");
+            key.on_missing(Missing::Pass)
+        };
+        let layer = RateLimitLayer::new(new(9), plan("free")).and(new(9), plan("pro"));
+        let layer = match of_address {
+            None => layer.and(new(2), peer()),
+            Some(missing) => layer.and(new(2), peer().on_missing(missing)),
+        };
+        let (_, service) = Upstream::behind(&layer);
+        let send = |plan| ask(&service, with(&[("x-plan", plan)])).status().as_u16();
+        assert_eq!(["free", "pro", "none"].map(send), expected, "no request has an address");
+    }
+}
+
+#[test]
+fn the_treatment_of_a_part_is_that_of_the_combined_key() {
+    let user = || header("x-user").on_missing(Missing::Pass);
+    assert_eq!((header("x-tenant"), user()).missing(), Some(Missing::Pass));
+    assert_eq!(
+        first_of((user(), peer().on_missing(Missing::Reject))).missing(),
+        Some(Missing::Pass)
+    );
+    assert_eq!((header("x-tenant"), Everybody).missing(), None);
+}
+
 // === proxies ===
 
 #[test]

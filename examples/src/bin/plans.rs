@@ -1,7 +1,9 @@
 //! Limits by plan: free accounts may send two requests per hour, paying ones four.
 //!
 //! Each plan has a limiter, and a request has a key at the limiter of its plan only. Requests
-//! without an account are under the free plan, all together: no request is without a limit.
+//! without an account are under the free plan, all together: no request is without a limit. A limit
+//! by address applies on every plan. `Missing::Pass` belongs to the keys of the plans alone: on the
+//! whole layer, it would disable the limit by address where the server provides no address.
 //!
 //! ```console
 //! cargo run -p sluicegate-examples --bin plans
@@ -12,13 +14,14 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
 use http::HeaderValue;
 use http::request::Parts;
 use sluicegate::limit::TokenBucket;
+use sluicegate::tower::key::{Identify, peer_ip};
 use sluicegate::tower::{DenialReason, Missing, RateLimitLayer};
 use sluicegate::{CounterStore, LimitError, Limiter, Memory};
 use sluicegate_examples::{Lifetime, listen};
@@ -48,6 +51,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let (listener, stay) = listen().await?;
     let address = listener.local_addr()?;
+    // With the peer's address; without it, all requests would share one limit by address.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
     let server = axum::serve(listener, app).into_future();
     match stay {
         Lifetime::Service => server.await?,
@@ -63,10 +68,12 @@ fn limits(store: &impl CounterStore) -> Result<RateLimitLayer, LimitError> {
     let limiter = |name: &str, per_hour: u64| {
         Limiter::builder().name(name).limit(TokenBucket::per_hour(per_hour).named(name)).on(store)
     };
+    // The limiter of a plan ignores the requests of other plans.
+    let on_plan = |plan| key_on_plan(plan).on_missing(Missing::Pass);
+    let address = peer_ip(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0));
     Ok(RateLimitLayer::new(limiter("free", 2)?, on_plan(Plan::Free))
         .and(limiter("pro", 4)?, on_plan(Plan::Pro))
-        // A limiter ignores the requests of other plans.
-        .on_missing(Missing::Pass)
+        .and(limiter("address", 10)?, address)
         .on_denied(|denial, mut response| {
             if matches!(denial.reason, DenialReason::Limit { .. })
                 && plan_of(denial.request) == Plan::Free
@@ -78,7 +85,7 @@ fn limits(store: &impl CounterStore) -> Result<RateLimitLayer, LimitError> {
 }
 
 /// The key of requests on this plan.
-fn on_plan(plan: Plan) -> impl Fn(&Parts) -> Option<&'static str> + Send + Sync {
+fn key_on_plan(plan: Plan) -> impl Fn(&Parts) -> Option<&'static str> + Send + Sync {
     move |request| {
         let account = request.extensions.get::<Account>();
         let id = account.map_or("anonymous", |account| account.id);

@@ -154,7 +154,7 @@ impl RequestKeys {
         for (index, keyed) in config.limiters.iter().enumerate() {
             let mut key = Vec::new();
             if keyed.key.identify(request, &mut key).is_none() {
-                match config.missing {
+                match keyed.missing.unwrap_or(config.missing) {
                     Missing::Shared => key = MISSING_KEY.to_vec(),
                     Missing::Pass => continue,
                     Missing::Reject => return Err(MissingKey),

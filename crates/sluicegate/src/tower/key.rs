@@ -7,7 +7,7 @@
 //! | the peer's address, with tonic | `peer_ip(\|extensions\| extensions.get::<TcpConnectInfo>()?.remote_addr())` |
 //! | the client behind load balancers and proxies | `peer_ip(…).behind(Proxies::parse(["10.0.0.0/8"])?)` |
 //! | an address from elsewhere, such as a header that a trusted proxy sets | `ip(\|request\| …)` |
-//! | anything else | a closure `\|request: &Parts\| Some(…)` |
+//! | anything else | a closure `\|request: &Parts\| Some(…)` that returns an owned key, such as a `String` |
 //! | all of several | `(header("x-tenant"), header("x-user"))` |
 //! | the first that is present | `first_of((header("x-api-key"), peer_ip(…)))` |
 //! | nothing: all requests together | `Everybody` |
@@ -16,6 +16,9 @@
 //! limiter for the same identity. Parts of a combined key carry their length or index, so that
 //! identities do not collide: `(ab, c)` is not `(a, bc)`, and the API key `192.0.2.7` is not that
 //! address.
+//!
+//! Requests without a key are treated as the layer says; [`Identify::on_missing`] says so for one
+//! key, `header("x-partner").on_missing(Missing::Pass)`.
 //!
 //! The client chooses the value of a header. Use one as a key only behind a component that has
 //! verified it; a client that can choose its key has unlimited budgets.
@@ -28,6 +31,7 @@ use ::http::request::Parts;
 use ::http::{Extensions, HeaderName};
 pub use sluicegate_rules::mapping::{Proxies, ProxiesError};
 
+use super::Missing;
 use crate::http::HeaderLines;
 
 /// Identifies the sender of a request.
@@ -60,6 +64,53 @@ pub trait Identify: Send + Sync {
     /// # Ok::<(), http::Error>(())
     /// ```
     fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()>;
+
+    /// The treatment of requests without this key; `None` for that of the layer
+    /// ([`RateLimitLayer::on_missing`](super::RateLimitLayer::on_missing)).
+    fn missing(&self) -> Option<Missing> {
+        None
+    }
+
+    /// This key with its own treatment of requests without it, whatever that of the layer is.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use sluicegate::Limiter;
+    /// use sluicegate::limit::TokenBucket;
+    /// use sluicegate::tower::key::{Identify, header, peer};
+    /// use sluicegate::tower::{Missing, RateLimitLayer};
+    ///
+    /// let per_partner = Limiter::new(TokenBucket::per_second(100).named("partner"))?;
+    /// let per_address = Limiter::new(TokenBucket::per_second(10).named("address"))?;
+    /// // Other requests than those of partners are limited by address only.
+    /// let partner = header("x-partner").on_missing(Missing::Pass);
+    /// let layer = RateLimitLayer::new(per_partner, partner)
+    ///     .and(per_address, peer().on_missing(Missing::Reject));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    fn on_missing(self, missing: Missing) -> OnMissing<Self>
+    where
+        Self: Sized,
+    {
+        OnMissing { key: self, missing }
+    }
+}
+
+/// A key with its own treatment of requests without it: see [`Identify::on_missing`].
+#[derive(Debug, Clone)]
+pub struct OnMissing<K> {
+    key: K,
+    missing: Missing,
+}
+
+impl<K: Identify> Identify for OnMissing<K> {
+    fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
+        self.key.identify(request, key)
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        Some(self.missing)
+    }
 }
 
 /// By a header: see [`header`].
@@ -351,11 +402,16 @@ fn with_index(
 
 macro_rules! several {
     ($($one:ident $index:tt),+) => {
-        /// By all of them; a request that lacks one has no key.
+        /// By all of them; a request that lacks one has no key. Its treatment is that of the
+        /// first part with its own.
         impl<$($one: Identify),+> Identify for ($($one,)+) {
             fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
                 $(with_length(&self.$index, request, key)?;)+
                 Some(())
+            }
+
+            fn missing(&self) -> Option<Missing> {
+                None$(.or_else(|| self.$index.missing()))+
             }
         }
 
@@ -363,6 +419,11 @@ macro_rules! several {
             fn identify(&self, request: &Parts, key: &mut Vec<u8>) -> Option<()> {
                 let keys = &self.0;
                 None$(.or_else(|| with_index($index, &keys.$index, request, key)))+
+            }
+
+            fn missing(&self) -> Option<Missing> {
+                let keys = &self.0;
+                None$(.or_else(|| keys.$index.missing()))+
             }
         }
     };

@@ -78,6 +78,8 @@ type RequestFn<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 pub(super) struct KeyedLimiter {
     pub(super) limiter: LayerLimiter,
     pub(super) key: Arc<dyn Identify>,
+    /// Of its key; `None` for that of the layer.
+    pub(super) missing: Option<Missing>,
 }
 
 /// A limiter of a layer, which answers at once or has to be awaited.
@@ -93,7 +95,7 @@ impl KeyedLimiter {
             true => LayerLimiter::Shared(limiter),
             false => LayerLimiter::Memory(limiter.in_memory()),
         };
-        Self { limiter, key: Arc::new(key) }
+        Self { limiter, missing: key.missing(), key: Arc::new(key) }
     }
 }
 
@@ -198,7 +200,12 @@ impl RateLimitLayer {
         self.with(|config| config.skip = Some(Arc::new(skip)))
     }
 
-    /// The treatment of requests without a key; by default they share one budget.
+    /// The treatment of requests without a key; by default they share one budget. It applies to
+    /// every limiter of the layer whose key has none of its own
+    /// ([`Identify::on_missing`](super::key::Identify::on_missing)).
+    ///
+    /// Set [`Missing::Pass`] on single keys: on the layer, it also disables a limit by address when
+    /// the server does not provide the address.
     pub fn on_missing(self, missing: Missing) -> Self {
         self.with(|config| config.missing = missing)
     }
@@ -285,7 +292,9 @@ pub enum Missing {
     /// configured peer address limits too much, which is noticed, rather than not at all.
     #[default]
     Shared,
-    /// The limiter ignores the request. Others on the same layer still apply.
+    /// The limiter ignores the request. Others on the same layer apply, unless their keys are
+    /// missing too: on a layer, this can leave a request without any limit. Prefer it on
+    /// [one key](super::key::Identify::on_missing).
     Pass,
     /// The response is 400, or `INVALID_ARGUMENT` in gRPC, and no limit is charged.
     Reject,
