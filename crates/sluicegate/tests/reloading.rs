@@ -60,37 +60,6 @@ fn what_has_not_changed_is_left_alone() {
 }
 
 #[test]
-fn a_reload_counts_every_change() {
-    let limit = "rate_limit: { unit: day, requests_per_unit: 10 }";
-    let rule = |settings: &str| users(&format!("{limit}\n    {settings}"));
-    let native = |settings: &str| format!("{}    {settings}\n", window(10));
-    let changed = Reloaded { changed: 1, domains: 1, ..Reloaded::default() };
-    for (before, after) in [
-        (rule(""), rule("on_store_failure: deny")),
-        (rule(""), rule("quota_mode: true")),
-        (rule(""), users(&limit.replace("10 }", "10, replaces: [{ name: other }] }"))),
-        (native(""), native("cost: 2")),
-        (native(""), native("consistency: leased")),
-    ] {
-        let (engine, _) = engine(&before);
-        check(&engine, "user=a x8");
-        assert_eq!(engine.reload(rules(&after)), Ok(changed), "{after}");
-        assert_eq!(peek(&engine, "user=a"), "yes 2", "counts stay: {after}");
-        let same = Reloaded { same: 1, ..Reloaded::default() };
-        assert_eq!(engine.reload(rules(&after)), Ok(same), "{after}");
-    }
-    // No rule is other than before, but some requests match another one, or none.
-    let domain = Reloaded { same: 1, domains: 1, ..Reloaded::default() };
-    for after in [
-        format!("{}  - {{ key: user, value: bob }}\n", window(10)),
-        window(10).replace("descriptors:", "deny: [{ key: user, value: bob }]\ndescriptors:"),
-    ] {
-        let (engine, _) = engine(&window(10));
-        assert_eq!(engine.reload(rules(&after)), Ok(domain), "{after}");
-    }
-}
-
-#[test]
 fn a_rule_keeps_its_counts_wherever_it_stands_in_the_file() {
     let two = |first: &str, second: &str| {
         let rule = |key: &str| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::watch::Watch;
-use sluicegate::{Change, Engine};
+use sluicegate::{Change, Engine, Reloaded, rules_of};
 
 const SHOP: &str = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unlimited: true } }]\n";
 
@@ -105,4 +105,32 @@ fn what_was_restored_before_there_were_rules_is_saved_again() {
     assert_eq!(memory.save(&saved.0).unwrap().identities, 1);
     let engine = start(&Memory::restore(&saved.0).unwrap());
     assert_eq!(engine.peek(&request).statuses[0].verdict.remaining, Some(5));
+}
+
+#[test]
+fn a_reload_counts_every_change() {
+    let domain = |rule: &str, more: &str| {
+        format!("domain: shop\ndescriptors:\n  - {{ key: user, {rule} }}\n{more}")
+    };
+    let envoy = "rate_limit: { unit: day, requests_per_unit: 10 }";
+    let native = "limits: { algorithm: fixed_window, rate: 10/day }";
+    let changed = Reloaded { changed: 1, domains: 1, ..Reloaded::default() };
+    // No rule is other than before, but some requests match another one, or none.
+    let matching = Reloaded { same: 1, domains: 1, ..Reloaded::default() };
+    let with = |rule: &str, setting: &str| domain(&format!("{rule}, {setting}"), "");
+    let replacing = envoy.replace("10 }", "10, replaces: [{ name: other }] }");
+    for (before, after, expected) in [
+        (envoy, with(envoy, "on_store_failure: deny"), changed),
+        (envoy, with(envoy, "quota_mode: true"), changed),
+        (envoy, domain(&replacing, ""), changed),
+        (native, with(native, "cost: 2"), changed),
+        (native, with(native, "consistency: leased"), changed),
+        (native, domain(native, "  - { key: user, value: bob }\n"), matching),
+        (native, domain(native, "deny: [{ key: user, value: bob }]\n"), matching),
+    ] {
+        let engine = Engine::new(rules_of(&domain(before, "")).unwrap()).unwrap();
+        assert_eq!(engine.reload(rules_of(&after).unwrap()), Ok(expected), "{after}");
+        let same = Reloaded { same: 1, ..Reloaded::default() };
+        assert_eq!(engine.reload(rules_of(&after).unwrap()), Ok(same), "{after}");
+    }
 }

@@ -117,7 +117,10 @@ fn a_deployment_of_envoyproxy_ratelimit_is_limited_by_two_replicas_and_one_redis
     redis.kill();
     for replica in &mut replicas {
         let line = replica.says("the store cannot be reached");
-        assert!(line.contains("`error` for 1 rule (an error, so that Envoy's"), "{line}");
+        assert!(
+            line.contains("`error` for 1 rule (unless another rule denies, an error,"),
+            "{line}"
+        );
     }
     assert_eq!(get(&envoy, "42").status, 200);
     assert_eq!(envoy.counted("cluster.upstream.ratelimit.error"), 1);

@@ -3,8 +3,9 @@
 //! The order of decisions is that of every request (`sluicegate::backend::Admission`): policies
 //! that admit or deny come first, then steps that are charged by themselves, then those that are
 //! charged all or nothing. A request that these verdicts deny is denied; otherwise one step of a
-//! rule with `error` makes it an error, and nothing is charged. What `local` admits is charged to this node's share of the quota that it
-//! last observed in the store, and reconciled with the store afterwards (`reconcile`).
+//! rule with `error` makes it an error, and nothing is charged. What `local` admits is charged to
+//! this node's share of the quota that it last observed in the store, and reconciled with the store
+//! afterwards (`reconcile`).
 
 use std::sync::Arc;
 

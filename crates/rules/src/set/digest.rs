@@ -2,7 +2,33 @@
 
 use std::fmt::{self, Write};
 
+use super::RuleSet;
 use crate::domain::Domain;
+
+impl RuleSet {
+    /// A hash of the configuration, to compare nodes of one version. Names and order of files do
+    /// not change it.
+    ///
+    /// ```
+    /// use sluicegate_rules::domain::Domain;
+    /// use sluicegate_rules::set::RuleSet;
+    ///
+    /// let rules = |names: [&str; 2]| RuleSet::new(names.map(Domain::new).to_vec());
+    /// assert_eq!(rules(["shop", "web"])?.digest(), rules(["web", "shop"])?.digest());
+    /// assert_ne!(rules(["shop", "web"])?.digest(), rules(["shop", "api"])?.digest());
+    /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
+    /// ```
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        // A sum does not depend on the order, and names of domains are unique.
+        self.digests.iter().copied().fold(0, u64::wrapping_add)
+    }
+
+    /// The names of all domains, each with a hash of its configuration.
+    pub fn domain_digests(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
+        self.domains().zip(self.digests.iter().copied())
+    }
+}
 
 /// Hashes a domain.
 pub(super) fn of(domain: &Domain) -> u64 {

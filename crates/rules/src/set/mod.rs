@@ -222,29 +222,6 @@ impl RuleSet {
         Ok(Self { digests, ..build::build(domains)? })
     }
 
-    /// A hash of the configuration, to compare nodes of one version. Names and order of files do
-    /// not change it.
-    ///
-    /// ```
-    /// use sluicegate_rules::domain::Domain;
-    /// use sluicegate_rules::set::RuleSet;
-    ///
-    /// let rules = |names: [&str; 2]| RuleSet::new(names.map(Domain::new).to_vec());
-    /// assert_eq!(rules(["shop", "web"])?.digest(), rules(["web", "shop"])?.digest());
-    /// assert_ne!(rules(["shop", "web"])?.digest(), rules(["shop", "api"])?.digest());
-    /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
-    /// ```
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        // A sum does not depend on the order, and names of domains are unique.
-        self.digests.iter().copied().fold(0, u64::wrapping_add)
-    }
-
-    /// The names of all domains, each with a hash of its configuration.
-    pub fn domain_digests(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
-        self.domains().zip(self.digests.iter().copied())
-    }
-
     /// The rule that a descriptor with these entries matches.
     #[must_use]
     pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<MatchedRule<'_>> {
