@@ -6,6 +6,7 @@
 mod active_rules;
 mod admission;
 pub mod backend;
+mod builder;
 #[cfg(feature = "config")]
 mod follow;
 mod hold;
@@ -32,6 +33,7 @@ use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
 
 pub use admission::{Checked, Operation, Returned, Status};
+pub use builder::EngineBuilder;
 #[cfg(feature = "config")]
 pub use follow::{Change, Follower, Following, RULES_POLL_INTERVAL, RulesError, rules_of};
 pub use hold::HoldError;
@@ -45,13 +47,12 @@ pub use wait::Waited;
 #[cfg(feature = "config")]
 pub use withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain};
 
-use crate::clock::{Clock, TimeSource};
+use crate::clock::TimeSource;
 use crate::limit::LimitError;
 use crate::memory::Memory;
-use crate::store::CounterStore;
-use active_rules::{ActiveRules, Overrides, refuse_reserved};
+use active_rules::{ActiveRules, Overrides};
 use backend::{Backend, Call, Deferred, StoreError};
-use stats::{NEAR_LIMIT_RATIO, NearLimit};
+use stats::NearLimit;
 use value_stats::ValueBudget;
 
 /// Enforces a set of rules on requests.
@@ -127,19 +128,6 @@ struct LimiterStore {
     clock: TimeSource,
 }
 
-/// Builder of an engine: see [`Engine::builder`].
-#[derive(Debug, Default)]
-#[must_use = "nothing is enforced until it is built"]
-pub struct EngineBuilder {
-    rules: RuleSet,
-    memory: Option<Memory>,
-    clock: Option<TimeSource>,
-    near_limit_ratio: Option<f32>,
-    metric_values: usize,
-    denies_unmatched: bool,
-    is_limiter: bool,
-}
-
 /// The active rules at one moment. A request is decided by one snapshot, whatever is loaded
 /// meanwhile.
 pub struct Snapshot<'a> {
@@ -174,7 +162,7 @@ impl Engine {
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn builder(rules: RuleSet) -> EngineBuilder {
-        EngineBuilder { rules, ..EngineBuilder::default() }
+        EngineBuilder::new(rules)
     }
 
     /// The same rules, with counters in a backend. This node's memory remains for what the backend
@@ -349,134 +337,6 @@ impl<B: ?Sized> Debug for Engine<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules = self.snapshot().rules().rules().len();
         f.debug_struct("Engine").field("rules", &rules).finish_non_exhaustive()
-    }
-}
-
-impl EngineBuilder {
-    /// The memory; by default one of its own.
-    pub fn memory(self, memory: &Memory) -> Self {
-        Self { memory: Some(memory.clone()), ..self }
-    }
-
-    /// The clock; by default the system's.
-    pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Some(TimeSource::from_clock(clock)), ..self }
-    }
-
-    /// The share of a limit from which [`Stats`] count a hit as near it, between 0 and 1; by
-    /// default 0.8.
-    pub fn near_limit_ratio(self, ratio: f32) -> Self {
-        Self { near_limit_ratio: Some(ratio), ..self }
-    }
-
-    /// Maximum number of values that [`Snapshot::value_stats`] lists for a rule with
-    /// `detailed_metric` or `value_to_metric`; by default 0, and hits are counted by rule alone.
-    /// All rules together list at most 10,000 values.
-    ///
-    /// ```
-    /// # #[cfg(feature = "config")] {
-    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
-    /// use sluicegate::{Engine, rules_of};
-    ///
-    /// let rules = rules_of(
-    ///     "
-    /// domain: shop
-    /// descriptors:
-    ///   - { key: user, value_to_metric: true, rate_limit: { unit: year, requests_per_unit: 9 } }
-    /// ",
-    /// )?;
-    /// let engine = Engine::builder(rules).metric_values(1).build()?;
-    /// for user in ["alice", "bob", "alice"] {
-    ///     let entries = [Entry::new("user", user)];
-    ///     let descriptors = [Descriptor::of(&entries)];
-    ///     let _ = engine.check(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
-    /// }
-    /// let snapshot = engine.snapshot();
-    /// let no = snapshot.rules().rules().next().expect("a rule");
-    /// let stats = snapshot.value_stats(no).expect("hits by value");
-    /// assert_eq!(stats.values[0].key, "shop.user_alice");
-    /// assert_eq!((stats.values[0].stats.total_hits, stats.other.total_hits), (2, 1));
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn metric_values(self, per_rule: usize) -> Self {
-        Self { metric_values: per_rule, ..self }
-    }
-
-    /// Whether requests are denied that have a descriptor without a rule, or a domain without
-    /// rules; by default they pass. A descriptor that the rules name without a limit is exempt.
-    ///
-    /// ```
-    /// use sluicegate::Engine;
-    /// use sluicegate::rules::request::{Descriptor, Request};
-    /// use sluicegate::rules::set::RuleSet;
-    ///
-    /// let engine = Engine::builder(RuleSet::default()).deny_unmatched(true).build()?;
-    /// let request = Request { domain: "shop", descriptors: &[Descriptor::of(&[])], hits: 1 };
-    /// assert!(!engine.check(&request).allowed);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
-    pub fn deny_unmatched(self, denies_unmatched: bool) -> Self {
-        Self { denies_unmatched, ..self }
-    }
-
-    /// The rules of a limiter on a backend.
-    pub(crate) fn for_limiter(
-        rules: RuleSet,
-        memory: Option<Memory>,
-        time: Option<TimeSource>,
-    ) -> Self {
-        Self { rules, memory, clock: time, is_limiter: true, ..Self::default() }
-    }
-
-    /// The engine, with its counters in a store: [`Memory`], or Redis with the crate
-    /// `sluicegate-redis`.
-    ///
-    /// ```
-    /// use sluicegate::rules::set::RuleSet;
-    /// use sluicegate::{Engine, Memory};
-    ///
-    /// let engine = Engine::builder(RuleSet::default()).on(&Memory::with_entries(1_000))?;
-    /// assert_eq!(engine.memory().entries_max(), 1_000);
-    /// # Ok::<(), sluicegate::LimitError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
-    pub fn on<S: CounterStore>(self, store: &S) -> Result<Engine<S::Backend>, LimitError> {
-        store.engine(self)
-    }
-
-    /// The engine, with its counters in the memory of this process.
-    ///
-    /// # Errors
-    /// When a limit of a rule does not support its mode or consistency, or a domain is reserved.
-    pub fn build(self) -> Result<Engine, LimitError> {
-        let store = LimiterStore {
-            memory: self.memory.unwrap_or_default(),
-            clock: self.clock.unwrap_or_default(),
-        };
-        if !self.is_limiter {
-            refuse_reserved(&self.rules)?;
-        }
-        let values = ValueBudget::new(self.metric_values);
-        let active = ActiveRules::first(self.rules, &values)?;
-        let overrides = Overrides::default();
-        active.adopt_restored(&store);
-        overrides.adopt_restored(&store);
-        let state = EngineState {
-            active: ArcSwap::from_pointee(active),
-            overrides,
-            store,
-            near_limit: NearLimit::new(self.near_limit_ratio.unwrap_or(NEAR_LIMIT_RATIO)),
-            values,
-            denies_unmatched: self.denies_unmatched,
-            unknown_domains: AtomicU64::new(0),
-            reloading: Mutex::new(()),
-            load: Mutex::new(None),
-            next_swept: AtomicUsize::new(0),
-        };
-        Ok(Engine { state: Arc::new(state), backend: Arc::new(MemoryBackend) })
     }
 }
 
