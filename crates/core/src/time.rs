@@ -94,6 +94,13 @@ impl Timestamp {
     }
 }
 
+/// As [`Span::to_duration`].
+impl From<Span> for std::time::Duration {
+    fn from(span: Span) -> Self {
+        span.to_duration()
+    }
+}
+
 impl Span {
     /// Zero.
     pub const ZERO: Self = Self(0);

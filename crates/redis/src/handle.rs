@@ -3,18 +3,30 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "tracing")]
+use std::sync::Weak;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use sluicegate::clock::TimeSource;
 use sluicegate::{Builder, CounterStore, Engine, EngineBuilder, LimitError, Limiter};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
+#[cfg(feature = "tracing")]
+use tracing::{info, warn};
 
-use crate::{Address, Link, LinkError, LinkOptions, RedisBackend, Store, StoreOptions};
+use crate::{Address, Closer, Link, LinkError, LinkOptions, RedisBackend, Store, StoreOptions};
 
 /// How often [`Redis::connected`] checks the connection.
 const CONNECTED_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How often an outage is looked for, to report it.
+#[cfg(feature = "tracing")]
+const OUTAGE_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Errors of a server that does not accept the credentials.
+const ACCESS_DENIED: [&str; 3] = ["WRONGPASS", "NOAUTH", "NOPERM"];
 
 /// A Redis or Valkey for limiters and engines. All of a process share its connections; so do
 /// clones.
@@ -51,6 +63,7 @@ struct RedisInner {
     /// The runtime of the background tasks.
     runtime: Handle,
     names: Arc<Mutex<HashSet<Box<str>>>>,
+    closers: Mutex<Vec<Closer>>,
 }
 
 /// Options of a [`Redis`]: see [`Redis::builder`].
@@ -73,6 +86,8 @@ impl Redis {
     /// The Redis at a URL (`redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://`), which
     /// need not be reachable yet: connections are opened in the background, and again when one is
     /// lost. Must be called within a Tokio runtime.
+    ///
+    /// It does not wait for an answer: a wrong password is an error of [`Redis::ready`].
     ///
     /// # Errors
     /// When the URL is invalid, or there is no Tokio runtime.
@@ -103,12 +118,65 @@ impl Redis {
     /// Waits for the first connection; `false` if there is none in time. Optional: until then, the
     /// failure policies apply.
     pub async fn connected(&self, within: Duration) -> bool {
-        let connected = async {
+        self.ready(within).await.is_ok()
+    }
+
+    /// Waits for the first connection, with the reason if there is none.
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), sluicegate_redis::LinkError> {
+    /// use std::time::Duration;
+    /// use sluicegate_redis::{LinkError, Redis};
+    ///
+    /// let redis = Redis::connect("redis://127.0.0.1:6379")?;
+    /// match redis.ready(Duration::from_secs(5)).await {
+    ///     // Connecting goes on in the background; meanwhile, the failure policies apply.
+    ///     Err(LinkError::Unreachable(reason)) => eprintln!("no connection yet: {reason}"),
+    ///     result => result?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LinkError::AccessDenied`] as soon as the server does not accept the credentials, and
+    /// [`LinkError::Unreachable`] when there is no connection in time.
+    pub async fn ready(&self, within: Duration) -> Result<(), LinkError> {
+        let ready = async {
             while !self.link().is_up() {
+                let error = self.last_error();
+                let is_denied =
+                    |error: &&str| ACCESS_DENIED.iter().any(|code| error.contains(code));
+                if let Some(error) = error.as_deref().filter(is_denied) {
+                    return Err(LinkError::AccessDenied(error.into()));
+                }
                 sleep(CONNECTED_POLL_INTERVAL).await;
             }
+            Ok(())
         };
-        timeout(within, connected).await.is_ok()
+        let no_answer = || self.last_error().unwrap_or_else(|| "no answer in time".into());
+        match timeout(within, ready).await {
+            Ok(result) => result,
+            Err(_) => Err(LinkError::Unreachable(no_answer())),
+        }
+    }
+
+    /// The last error of the system or the servers, while there is one.
+    #[must_use]
+    pub fn last_error(&self) -> Option<Box<str>> {
+        self.link().last_error()
+    }
+
+    /// Releases the leased quota of all limiters and engines, and pushes their counts, so that
+    /// other processes have them at once. To be called before a process ends; later requests are
+    /// decided by the Redis.
+    ///
+    /// Without it, also when a limiter is dropped, leases expire after two seconds, and the last
+    /// counts of eventual limiters are not pushed. Strict limiters have nothing to release.
+    pub async fn close(&self) {
+        let closers = std::mem::take(&mut *self.inner.closers.lock());
+        join_all(closers.into_iter().map(Closer::close)).await;
+        self.inner.store.leave().await;
     }
 
     /// The connections, with their counters.
@@ -139,6 +207,12 @@ impl Redis {
         }
     }
 
+    fn register(&self, backend: &RedisBackend) {
+        let mut closers = self.inner.closers.lock();
+        closers.retain(|closer| !closer.is_dropped());
+        closers.push(backend.closer());
+    }
+
     fn claim(&self, name: &str) -> Result<NameClaim, LimitError> {
         if !self.inner.names.lock().insert(name.into()) {
             return Err(LimitError::NameTaken { name: name.to_owned() });
@@ -155,15 +229,18 @@ impl CounterStore for Redis {
         let _runtime = self.inner.runtime.enter();
         builder.build_on(|name, clock| {
             let claim = self.claim(name)?;
-            Ok(RedisBackend::new(self.store_for(clock), clock).with_claim(claim))
+            let backend = RedisBackend::new(self.store_for(clock), clock).with_claim(claim);
+            self.register(&backend);
+            Ok(backend)
         })
     }
 
     fn engine(&self, builder: EngineBuilder) -> Result<Engine<RedisBackend>, LimitError> {
         let _runtime = self.inner.runtime.enter();
         let engine = builder.build()?;
-        let store = self.store_for(engine.clock());
-        Ok(RedisBackend::attach(engine, store))
+        let backend = RedisBackend::new(self.store_for(engine.clock()), engine.clock());
+        self.register(&backend);
+        Ok(engine.with_backend(backend))
     }
 }
 
@@ -184,12 +261,44 @@ impl RedisBuilder {
     /// # Errors
     /// When the URL or an option is invalid, a file cannot be read, or there is no Tokio runtime.
     pub fn connect(self) -> Result<Redis, LinkError> {
-        let link = Link::open(Address::parse(&self.url)?, self.link)?;
+        let address = Address::parse(&self.url)?;
+        #[cfg(feature = "tracing")]
+        let text = address.to_string();
+        let link = Link::open(address, self.link)?;
         let runtime = Handle::try_current().map_err(|_| LinkError::NoRuntime)?;
         let store = Store::new(link, self.store.clone());
-        let names = Arc::default();
-        let inner = RedisInner { store, options: self.store, runtime, names };
-        Ok(Redis { inner: Arc::new(inner) })
+        let (names, closers) = Default::default();
+        let inner = Arc::new(RedisInner { store, options: self.store, runtime, names, closers });
+        #[cfg(feature = "tracing")]
+        inner.runtime.spawn(report_outages(Arc::downgrade(&inner), text));
+        Ok(Redis { inner })
+    }
+}
+
+/// Reports when the Redis is lost, and when it answers.
+#[cfg(feature = "tracing")]
+async fn report_outages(redis: Weak<RedisInner>, address: String) {
+    let (mut ticks, mut was_up) = (tokio::time::interval(OUTAGE_POLL_INTERVAL), None);
+    loop {
+        ticks.tick().await;
+        let Some(redis) = redis.upgrade() else { return };
+        let link = redis.store.link();
+        let is_up = link.is_up();
+        // No alarm before the first attempt has failed.
+        if was_up == Some(is_up) || (!is_up && link.is_connecting()) {
+            continue;
+        }
+        if is_up {
+            info!(address, "the store answers");
+        } else {
+            let error = link.last_error();
+            warn!(
+                address,
+                error = error.as_deref().unwrap_or("no connection"),
+                "the store cannot be reached: `on_store_failure` of each limiter applies"
+            );
+        }
+        was_up = Some(is_up);
     }
 }
 

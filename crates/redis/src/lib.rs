@@ -50,7 +50,9 @@
 //! | enforce rules | `sluicegate::Engine::builder(rules).on(&redis)` |
 //! | set timeouts, credentials, TLS | [`Redis::builder`] with [`LinkOptions`] |
 //! | count under the keys of envoyproxy/ratelimit | [`RedisBackend::with_envoy_keys`] |
-//! | release leased quota before a process ends | `limiter.engine()`, [`RedisBackend::close`] |
+//! | release leased quota before a process ends | [`Redis::close`] |
+//! | find out why Redis is not reachable | [`Redis::ready`], [`Redis::last_error`]; with the feature `tracing` a WARN when it is lost, an INFO when it answers |
+//! | count failures | `timed_out`, `down`, `broken`, `refused` and `busy` of [`LinkStats`] |
 //! | observe connections and the store | [`Redis::link`], [`Redis::store`] |
 //! | test with a manual clock | `sluicegate::Builder::clock`, which replaces the clock of the server |
 //!
@@ -81,6 +83,7 @@ pub(crate) use store::{HitError, Weight};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use virtual_time::{VirtualError, VirtualLimiter};
 
+pub(crate) use backend::Closer;
 pub use backend::{LeaseInfo, RedisBackend, RuleLevel, ThrottleHit};
 pub use handle::{Redis, RedisBuilder};
 pub use sluicegate::backend::{StoreError, StoreFailure};

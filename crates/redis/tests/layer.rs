@@ -1,6 +1,7 @@
 //! The tower layer with counters in Redis.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use sluicegate::clock::ManualClock;
 use sluicegate::limit::{Concurrency, FixedWindow, TokenBucket};
 use sluicegate::tower::key::{Everybody, header};
 use sluicegate::tower::{DenialReason, Missing, RateLimitLayer, ResponseBody};
-use sluicegate::{CounterStore, Limiter, Memory, OnStoreFailure};
+use sluicegate::{CounterStore, Event, Limiter, Listener, Memory, OnStoreFailure};
 use sluicegate_redis::{LinkOptions, Redis};
 use sluicegate_testkit::redis::Single;
 use tower::{Layer, ServiceExt, service_fn};
@@ -73,19 +74,96 @@ async fn the_layer_answers_as_on_memory() {
     assert_eq!(script(&redis, &ManualClock::new()).await, on_memory);
 }
 
+/// Events as lines: limiter, operation, key, cost, and the limit that denied.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl Listener for Events {
+    fn decided(&self, event: &Event<'_>) {
+        let Event { limiter, op, cost, .. } = event;
+        let key = String::from_utf8_lossy(event.key.unwrap_or(b"-")).into_owned();
+        let outcome = match (event.verdict.is_allowed(), event.limit) {
+            (true, limit) => format!("allowed{}", limit.unwrap_or("")),
+            (false, limit) => format!("denied by {}", limit.unwrap_or("-")),
+        };
+        self.0.lock().expect("events").push(format!("{limiter} {op:?} {key} {cost} {outcome}"));
+    }
+}
+
+impl Events {
+    /// Those since the last call.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("events"))
+    }
+}
+
+/// The events of a layer with a rate for each user, another for all, and slots.
+async fn events_on(store: &impl CounterStore, clock: &ManualClock) -> Vec<Vec<String>> {
+    let events = Events::default();
+    let builder =
+        |name| Limiter::builder().name(name).clock(clock.clone()).listener(events.clone());
+    let user = builder("user").limit(FixedWindow::per_minute(5).named("minute"));
+    let user = user.limit(FixedWindow::per_hour(3).named("hour")).on(store).expect("a limiter");
+    let all = builder("all").limit(FixedWindow::per_hour(4).named("all")).on(store).expect("all");
+    let slots = builder("slots").limit(Concurrency::at_most(1).named("slots"));
+    let slots = slots.on(store).expect("a limiter");
+    let layer = RateLimitLayer::new(user, header("x-user")).and(all, Everybody);
+    let rates = layer.clone();
+    let layer = layer.and(slots.clone(), Everybody);
+    let mut lists = Vec::new();
+    let held = call(&layer, "alice", false).await;
+    assert_eq!(held.status(), StatusCode::OK);
+    lists.push(events.take());
+    assert_eq!(call(&layer, "alice", false).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    lists.push(events.take());
+    drop(held);
+    lists.push(events.take());
+    for user in ["alice", "alice", "alice", "bob", "bob"] {
+        call(&rates, user, false).await;
+        lists.push(events.take());
+    }
+    lists
+}
+
+#[tokio::test]
+async fn the_events_of_a_layer_are_those_of_the_decision_on_every_store() {
+    let server = Single::start();
+    let redis = connect(&server).await;
+    let on_memory = events_on(&Memory::new(), &ManualClock::new()).await;
+    let admitted =
+        |user| vec![format!("user Hit {user} 1 allowed"), "all Hit  1 allowed".to_owned()];
+    let with_slot = [admitted("alice"), vec!["slots Hit  1 allowed".to_owned()]].concat();
+    let denied = |text: &str| vec![text.to_owned()];
+    let expected = [
+        with_slot,
+        denied("slots Hit  1 denied by slots"),
+        Vec::new(),
+        admitted("alice"),
+        admitted("alice"),
+        denied("user Hit alice 1 denied by hour"),
+        admitted("bob"),
+        denied("all Hit  1 denied by all"),
+    ];
+    assert_eq!(on_memory, expected);
+    assert_eq!(events_on(&redis, &ManualClock::new()).await, expected);
+}
+
 #[tokio::test]
 async fn memory_and_redis_decide_together() {
     let server = Single::start();
     let redis = connect(&server).await;
     let clock = ManualClock::new();
+    let events = Events::default();
     let own = Limiter::builder().limit(FixedWindow::per_hour(5).named("own")).clock(clock.clone());
-    let own = own.build().expect("a limiter");
+    let own = own.name("own").listener(events.clone()).build().expect("a limiter");
     let shared = Limiter::builder().name("shared").limit(FixedWindow::per_hour(1).named("shared"));
     let shared = shared.clock(clock.clone()).on(&redis).expect("a limiter");
     let layer = RateLimitLayer::new(own.clone(), header("x-user")).and(shared, Everybody);
     assert_eq!(call(&layer, "alice", false).await.status(), StatusCode::OK);
+    assert_eq!(events.take(), ["own Hit alice 1 allowed"]);
     let denied = call(&layer, "alice", false).await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(events.take().is_empty(), "another limiter denied");
     let body = denied.into_body().collect().await.expect("a body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains(r#""limit":"shared""#), "{body:?}");
     assert_eq!(own.of("alice").peek().remaining, Some(4), "charged for the first only");

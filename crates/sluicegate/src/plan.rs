@@ -144,6 +144,16 @@ pub(crate) fn check_count(limits: usize) -> Result<(), QuotaError> {
     Err(QuotaError::OutOfRange { what, given, min: 1, max })
 }
 
+/// Checks that no two limits have the same given name.
+pub(crate) fn check_names(limits: &[LimitConfig]) -> Result<(), LimitError> {
+    for (index, name) in limits.iter().enumerate().map(|(index, limit)| (index, limit.name())) {
+        if let Some(name) = name.filter(|_| limits[..index].iter().any(|one| one.name() == name)) {
+            return Err(LimitError::LimitNamedTwice { name: name.to_owned() });
+        }
+    }
+    Ok(())
+}
+
 /// Checks that processes can share limits with this consistency.
 pub(crate) fn check_shared(
     consistency: Consistency,

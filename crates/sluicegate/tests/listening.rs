@@ -197,20 +197,28 @@ fn a_decision_of_several_is_heard_by_each_about_its_own_key() {
     let (first, one) = with_ear(FixedWindow::per_hour(9), &clock);
     let (second, two) = with_ear(TokenBucket::per_hour(5), &clock);
     let request = Together::new().and(&one, "alice").and(&two, "bob").cost(3);
-    for place in [1, 1] {
-        let verdict = request.hit();
-        assert_eq!(verdict.decided_by, Some(place));
-        let heard = |decided_by| Verdict { decided_by, ..verdict };
-        assert_eq!(first.last().1, heard(None), "it was none of its own limits");
-        assert_eq!(second.last().1, heard(Some(0)), "the first of its own");
-    }
+    let verdict = request.hit();
+    let as_reported = |decided_by| Verdict { decided_by, ..verdict };
+    assert_eq!(verdict.decided_by, Some(1));
+    assert_eq!(first.last().1, as_reported(None), "it was none of its own limits");
+    assert_eq!(second.last().1, as_reported(Some(0)), "the first of its own");
+    let denied = request.hit();
+    assert_eq!((denied.is_allowed(), denied.decided_by), (false, Some(1)));
+    assert_eq!(
+        first.last().1,
+        as_reported(None),
+        "a denial is reported by the limiter that denied"
+    );
+    assert_eq!(second.last().1, Verdict { decided_by: Some(0), ..denied });
     let _ = request.peek();
     request.ask(Op::Charge { cost: 40 }).unwrap();
     assert!(request.ask(Op::Commit { cost: 1, holder: Holder(1) }).is_err());
-    let ops = [(OpKind::Hit, 3), (OpKind::Hit, 3), (OpKind::Peek, 3), (OpKind::Charge, 40)];
-    let of = |key: &str| ops.map(|(op, cost)| (op, Some(key.to_owned()), cost));
-    assert_eq!(first.heard(), of("alice"));
-    assert_eq!(second.heard(), of("bob"));
+    let of = |key: &str, op, cost| (op, Some(key.to_owned()), cost);
+    let alice = |op, cost| of("alice", op, cost);
+    assert_eq!(first.heard(), [alice(OpKind::Hit, 3), alice(OpKind::Charge, 40)]);
+    let bob = |op, cost| of("bob", op, cost);
+    let hits = [bob(OpKind::Hit, 3), bob(OpKind::Hit, 3)];
+    assert_eq!(second.heard()[..2], hits);
 }
 
 // === no room ===

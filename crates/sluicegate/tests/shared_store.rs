@@ -137,3 +137,15 @@ fn the_domain_of_limiters_is_reserved() {
     let engine = Engine::new(RuleSet::default()).unwrap();
     assert_eq!(engine.reload(rules()).unwrap_err(), LimitError::ReservedDomain);
 }
+
+#[test]
+fn two_limits_of_one_name_are_refused() {
+    let minute = || FixedWindow::per_minute(5).named("rate");
+    let both = Limiter::builder().limit(minute()).limit(FixedWindow::per_day(9).named("rate"));
+    let error = both.build().unwrap_err();
+    assert_eq!(error, LimitError::LimitNamedTwice { name: "rate".to_owned() });
+    assert!(error.to_string().contains("rename one"), "{error}");
+    let unnamed = Limiter::builder().limit(FixedWindow::per_minute(5));
+    let unnamed = unnamed.limit(FixedWindow::per_day(9)).limit(minute()).build().unwrap();
+    assert_eq!(unnamed.policies().len(), 3, "limits without a name get one each");
+}

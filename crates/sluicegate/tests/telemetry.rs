@@ -68,7 +68,8 @@ fn decisions_are_counted_without_their_keys() {
             .limit(FixedWindow::per_year(2))
             .memory(&Memory::with_entries(100))
             .overflow(Overflow::Deny)
-            .listener(MetricsListener::new("logins"))
+            .name("logins")
+            .listener(MetricsListener::default())
             .build()
             .unwrap();
         for user in 0..90 {
@@ -134,7 +135,8 @@ fn denials_are_events() {
     tracing::subscriber::with_default(subscriber, || {
         let limiter = |listener: TracingListener| {
             let counted = MetricsListener::new("once");
-            let limiter = Limiter::builder().name("once").limit(FixedWindow::per_year(1));
+            let limiter =
+                Limiter::builder().name("once").limit(FixedWindow::per_year(1).named("yearly"));
             limiter.listener((counted, listener)).build().unwrap()
         };
         let long = "x".repeat(1_000);
@@ -149,7 +151,7 @@ fn denials_are_events() {
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 4, "{log}");
     assert!(
-        lines[0].contains(r#"DEBUG sluicegate: request denied limiter="once" operation=Hit cost=1 retry_after_us="#),
+        lines[0].contains(r#"DEBUG sluicegate: request denied limiter="once" limit="yearly" operation=Hit cost=1 retry_after_us="#),
         "{log}"
     );
     assert!(!lines[0].contains("alice") && lines[2].contains(r#"key="alice""#), "{log}");

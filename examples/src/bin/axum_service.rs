@@ -17,7 +17,7 @@ use sluicegate::limit::TokenBucket;
 use sluicegate::tower::key::{Proxies, header, peer_ip};
 use sluicegate::tower::{Missing, RateLimitLayer};
 use sluicegate::{CounterStore, Limiter, Memory};
-use sluicegate_redis::Redis;
+use sluicegate_redis::{LinkError, Redis};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -42,8 +42,10 @@ async fn main() -> Result<(), Error> {
     let app = match std::env::var("REDIS_URL") {
         Ok(url) => {
             let redis = Redis::connect(&url)?;
-            if !redis.connected(Duration::from_secs(5)).await {
-                eprintln!("no connection to Redis yet: this process enforces its share");
+            match redis.ready(Duration::from_secs(5)).await {
+                // Meanwhile this process enforces its share.
+                Err(LinkError::Unreachable(reason)) => eprintln!("no connection yet: {reason}"),
+                result => result?,
             }
             app(&redis, clock)?
         }

@@ -9,6 +9,7 @@
 //! store is called. Steps that the store does not answer are decided by their rules' failure policy
 //! (`fallback`), and reconciled with the store later (`reconcile`).
 
+mod close;
 mod envoy;
 mod eventual;
 mod fallback;
@@ -42,6 +43,7 @@ use tokio::time::Instant;
 use crate::handle::NameClaim;
 use crate::script::{OptimisticError, ScriptAnswer, ScriptOp, ScriptPart, ScriptRequest};
 use crate::{CallError, EnvoyCounters, EnvoyKeys, HitError, Link, Store};
+pub(crate) use close::Closer;
 use eventual::Eventual;
 pub use leasing::LeaseInfo;
 use leasing::QuotaLeases;
@@ -156,12 +158,6 @@ impl RedisBackend {
     #[must_use]
     pub fn leases(&self, max: usize) -> Vec<LeaseInfo> {
         self.leases.list(max)
-    }
-
-    /// Releases all leases and pushes all counts. Must be called before a node stops; the store
-    /// decides later requests.
-    pub async fn close(&self) {
-        tokio::join!(self.leases.close(), self.eventual.close());
     }
 
     /// Decides a request on this node alone, if every step can be.

@@ -132,6 +132,13 @@ impl Link {
         LinkStats { discovery_error, ..self.inner.counters.read(self.epoch(), servers) }
     }
 
+    /// The last error of the system or the servers, while there is one.
+    pub fn last_error(&self) -> Option<Box<str>> {
+        let stats = self.stats();
+        let of_servers = || stats.servers.into_iter().find_map(|server| server.last_error);
+        stats.discovery_error.or_else(of_servers)
+    }
+
     /// Observes [`Link::epoch`].
     pub(crate) fn epoch_changes(&self) -> watch::Receiver<u64> {
         match &self.inner.topology {

@@ -114,6 +114,10 @@ pub enum LinkError {
         /// The allowed values.
         why: &'static str,
     },
+    /// The server does not accept the credentials.
+    AccessDenied(Box<str>),
+    /// There is no connection yet.
+    Unreachable(Box<str>),
 }
 
 /// Validated options with everything a new connection needs.
@@ -236,6 +240,10 @@ impl fmt::Display for LinkError {
             Self::NoRuntime => f.write_str("a link must be opened within a Tokio runtime"),
             Self::File { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Option { name, why } => write!(f, "{name}: {why}"),
+            Self::AccessDenied(why) => {
+                write!(f, "Redis does not accept the user or the password: {why}")
+            }
+            Self::Unreachable(why) => write!(f, "no connection to Redis yet: {why}"),
         }
     }
 }

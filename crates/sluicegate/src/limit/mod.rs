@@ -76,6 +76,11 @@ pub enum LimitError {
         /// The name.
         name: String,
     },
+    /// Two limits of one limiter have this name.
+    LimitNamedTwice {
+        /// The name.
+        name: String,
+    },
     /// A limiter on a store that several processes share has no name.
     NameMissing,
     /// Processes cannot share a limit, or limits of this mode, with this consistency.
@@ -126,6 +131,11 @@ impl std::fmt::Display for LimitError {
                 f,
                 "there is a limiter named `{name}` on this store already: use a clone of it, or \
                  another name"
+            ),
+            Self::LimitNamedTwice { name } => write!(
+                f,
+                "two limits of the limiter are named `{name}`, by which headers and changes refer \
+                 to one of them: rename one, or leave out its name"
             ),
             Self::NameMissing => f.write_str(
                 "a limiter on a shared store needs a name, under which every process finds its \

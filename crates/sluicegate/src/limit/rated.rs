@@ -82,7 +82,8 @@ macro_rules! rated {
 macro_rules! named {
     ($limit:ident, $example:expr) => {
         impl $limit {
-            /// Its name in headers, events and live changes.
+            /// Its name in headers, events and live changes: which limit of a limiter it is. (The
+            /// name of the limiter is [`Builder::name`](crate::Builder::name).)
             ///
             /// ```
             #[doc = concat!("use sluicegate::limit::", stringify!($limit), ";")]

@@ -16,7 +16,7 @@ use crate::hold_time::HoldTime;
 use crate::limit::{IntoLimit, LimitError};
 use crate::listener::Listener;
 use crate::memory::{Memory, Overflow, ShardCount, Shards};
-use crate::plan::{Rule, check_count, check_shared};
+use crate::plan::{Rule, check_count, check_names, check_shared};
 use crate::store::CounterStore;
 
 /// Builder of a limiter: see [`Limiter::builder`].
@@ -112,8 +112,9 @@ impl Builder {
         Self { mode, ..self }
     }
 
-    /// The name in events, snapshots and stores. A store or shared memory has one limiter of a
-    /// name.
+    /// The name of the limiter in events, snapshots and stores, which finds its counters. A store
+    /// or shared memory has one limiter of a name. (Responses name limits instead, by their
+    /// `named`.)
     ///
     /// ```
     /// use sluicegate::Limiter;
@@ -261,8 +262,8 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), a number is out of
-    /// range, a limit does not support the mode or the consistency, or the memory has a limiter of
+    /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), two limits have the
+    /// same name, a number is out of range, a limit does not support the mode or the consistency, or the memory has a limiter of
     /// the same name.
     pub fn build(mut self) -> Result<Limiter, LimitError> {
         let limits = self.take_limits()?;
@@ -324,10 +325,11 @@ impl Builder {
         Limiter::on_backend(&name, rule, engine, listener.map(Arc::from))
     }
 
-    /// The limits. They and their mode must support the consistency.
+    /// The limits, whose given names are unique. They and their mode must support the consistency.
     fn take_limits(&mut self) -> Result<Vec<LimitConfig>, LimitError> {
         let limits: Vec<_> =
             std::mem::take(&mut self.limits).into_iter().collect::<Result<_, _>>()?;
+        check_names(&limits)?;
         check_shared(self.consistency, &limits)?;
         let got = match self.mode {
             Mode::Hard => return Ok(limits),
@@ -364,7 +366,7 @@ impl Builder {
             retired: AtomicBool::new(false),
         });
         section::introduce(&inner, now);
-        Limiter { inner, shared: None }
+        Limiter { inner, shared: None, is_quiet: false }
     }
 }
 

@@ -210,7 +210,7 @@ impl<B: Backend + ?Sized> Held<B> {
     }
 
     pub(super) fn ask(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-        self.limiter.inner.apply(self.hash, None, op, now)
+        self.limiter.apply(self.hash, None, op, now)
     }
 
     /// Consumes the charge: nothing is refunded, and its slot stays held.

@@ -319,7 +319,7 @@ impl<B: ?Sized> KeyedOps<'_, B> {
 
     /// The same with the end of a lease in place of an estimate.
     fn ask_at(&self, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
-        self.limiter.inner.apply(self.hash(), Some(self.key), op, now)
+        self.limiter.apply(self.hash(), Some(self.key), op, now)
     }
 }
 

@@ -30,6 +30,8 @@ use sluicegate_core::op::{Op, OpKind, Refusal};
 use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 pub use together::Together;
+#[cfg(feature = "tower")]
+pub(crate) use together::split;
 pub use wait::Booking;
 
 use crate::answer::Policy;
@@ -48,7 +50,8 @@ use crate::plan::Rule;
 ///
 /// The state is in the memory of this process, where every operation answers at once, or in a
 /// [`CounterStore`](crate::CounterStore) such as Redis, where the operations are async: `hit_async`
-/// for `hit`. The async operations exist on memory too, with the same results.
+/// for `hit`. The async operations exist on memory too, with the same results. A `Limiter<dyn
+/// Backend>`, which is on any store, has the async operations only.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -68,6 +71,8 @@ pub struct Limiter<B: ?Sized = MemoryBackend> {
     inner: Arc<Inner>,
     /// The counters of a backend. `None` on memory, where `inner` has them.
     shared: Option<Arc<SharedCounters<B>>>,
+    /// Whether its owner reports decisions: nothing but plain hits on memory reaches the listener.
+    is_quiet: bool,
 }
 
 struct Inner {
@@ -210,6 +215,32 @@ impl<B: ?Sized> Limiter<B> {
     pub fn decided_by(&self, verdict: &Verdict) -> Option<Policy> {
         self.policies().get(verdict.decided_by?).cloned()
     }
+
+    /// Reports the decision on a request to the listener, as a hit.
+    #[cfg(feature = "tower")]
+    pub(crate) fn report(&self, key: &[u8], cost: u64, verdict: &Verdict) {
+        match &self.shared {
+            None => {
+                let now = self.inner.now();
+                self.inner.notify(OpKind::Hit, Some(key), cost, verdict, now, false);
+            }
+            Some(shared) => shared.notify(OpKind::Hit, key, cost, verdict),
+        }
+    }
+
+    /// An operation on the counters in memory.
+    fn apply(
+        &self,
+        hash: u64,
+        key: Option<&[u8]>,
+        op: Op,
+        now: Timestamp,
+    ) -> Result<Answer, Refusal> {
+        match self.is_quiet {
+            true => Ok(self.inner.apply_quietly(hash, op, now)?.answer),
+            false => self.inner.apply(hash, key, op, now),
+        }
+    }
 }
 
 impl Inner {
@@ -259,19 +290,26 @@ impl Inner {
         op: Op,
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
-        let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
-        let Answered { answer, overflowed } = self.shards.apply(hash, op, moment)?;
+        let answered = self.apply_quietly(hash, op, now)?;
+        let Answered { answer, overflowed } = answered;
         self.notify(op.kind(), key, op.cost(), &answer.verdict, now, overflowed);
+        Ok(answer)
+    }
+
+    fn apply_quietly(&self, hash: u64, op: Op, now: Timestamp) -> Result<Answered, Refusal> {
+        let moment = Moment { now, spare_capacity: self.gate.lock().is_open(now) };
+        let answered = self.shards.apply(hash, op, moment)?;
+        let Answered { answer, overflowed } = &answered;
         // An operation that frees slots wakes their waiters.
         match op {
             // The slot was in the shared overflow state: any new identity may wait for it.
-            Op::Cancel { .. } | Op::Commit { .. } if overflowed => self.waiters.wake_all(),
+            Op::Cancel { .. } | Op::Commit { .. } if *overflowed => self.waiters.wake_all(),
             Op::Cancel { .. } => self.waiters.wake(hash, answer.returned.unwrap_or(0).max(1)),
             // The number of freed slots is unknown.
             Op::Commit { .. } | Op::Reset => self.waiters.wake(hash, u64::MAX),
             _ => {}
         }
-        Ok(answer)
+        Ok(answered)
     }
 
     #[inline]
@@ -285,16 +323,24 @@ impl Inner {
         overflowed: bool,
     ) {
         if let Some(listener) = &self.listener {
+            let decided_by = self.denied_by(verdict);
             listener.decided(&Event {
                 limiter: &self.name,
                 op,
                 key,
                 cost,
                 verdict,
+                limit: decided_by.as_ref().map(|limit| &*limit.name),
                 now,
                 overflowed,
             });
         }
+    }
+
+    /// The limit that denied.
+    fn denied_by(&self, verdict: &Verdict) -> Option<Policy> {
+        let index = verdict.decided_by.filter(|_| !verdict.is_allowed())?;
+        self.rule.read().policies.get(index).cloned()
     }
 }
 
@@ -317,7 +363,7 @@ pub fn new_holder() -> Holder {
 
 impl<B: ?Sized> Clone for Limiter<B> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), shared: self.shared.clone() }
+        Self { inner: self.inner.clone(), shared: self.shared.clone(), is_quiet: self.is_quiet }
     }
 }
 

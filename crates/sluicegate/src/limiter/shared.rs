@@ -13,6 +13,7 @@ use siphasher::sip::SipHasher13;
 use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, OpKind, RESERVE_TTL, Refusal};
+use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::domain::{DescriptorConfig, Domain, LIMITER_DOMAIN};
 use sluicegate_rules::plan::Plan;
@@ -20,7 +21,7 @@ use sluicegate_rules::request::{Descriptor, Entry, Request};
 use sluicegate_rules::rule::{OnStoreFailure, RuleConfig};
 use sluicegate_rules::set::RuleSet;
 
-use super::{KeyedOps, Limiter, Reservation, new_holder};
+use super::{Inner, KeyedOps, Limiter, Reservation, new_holder};
 use crate::answer::Denied;
 use crate::clock::span;
 use crate::engine::backend::{
@@ -39,6 +40,8 @@ pub(super) struct SharedCounters<B: ?Sized> {
     engine: Engine<B>,
     name: Box<str>,
     listener: Option<Arc<dyn Listener>>,
+    /// The limits.
+    inner: Arc<Inner>,
 }
 
 impl<B: ?Sized> SharedCounters<B> {
@@ -46,11 +49,13 @@ impl<B: ?Sized> SharedCounters<B> {
         &self.name
     }
 
-    fn notify(&self, kind: OpKind, key: &[u8], cost: u64, verdict: &Verdict) {
+    pub(super) fn notify(&self, kind: OpKind, key: &[u8], cost: u64, verdict: &Verdict) {
         if let Some(listener) = &self.listener {
             let (limiter, now) = (&*self.name, self.engine.now());
-            let (key, overflowed) = (Some(key), false);
-            listener.decided(&Event { limiter, op: kind, key, cost, verdict, now, overflowed });
+            let decided_by = self.inner.denied_by(verdict);
+            let limit = decided_by.as_ref().map(|limit| &*limit.name);
+            let (key, op, overflowed) = (Some(key), kind, false);
+            listener.decided(&Event { limiter, op, key, cost, verdict, limit, now, overflowed });
         }
     }
 }
@@ -171,7 +176,7 @@ fn bind<'a>(
 fn refuse_unsupported(step: &BoundStep<'_>, op: OpKind) -> Result<(), Refusal> {
     let limits = step.counter.rule.map_or(&[][..], |rule| &rule.limits);
     for limit in limits {
-        if let Some(reason) = limit.at(sluicegate_core::time::Timestamp::EPOCH).refuses(op) {
+        if let Some(reason) = limit.at(Timestamp::EPOCH).refuses(op) {
             return Err(Refusal::Unsupported { op, algorithm: limit.algorithm(), reason });
         }
     }
@@ -202,7 +207,7 @@ fn text_of(key: &[u8]) -> Cow<'_, str> {
 impl<B: Backend + ?Sized> SharedCounters<B> {
     pub(super) async fn acquire(&self, ops: &KeyedOps<'_, B>) -> Result<Verdict, Denied> {
         let holder = ops.holder.unwrap_or_else(new_holder);
-        let verdict = self.wait(ops, holder).await?;
+        let verdict = self.wait(ops, OpKind::Acquire, holder).await?;
         let max = span(ops.jitter).as_micros();
         if max > 0 {
             let random = ops.limiter.inner.shards.hash(&holder.0.to_le_bytes());
@@ -214,11 +219,17 @@ impl<B: Backend + ?Sized> SharedCounters<B> {
 
     pub(super) async fn permit(&self, ops: &KeyedOps<'_, B>) -> Result<super::Permit<B>, Denied> {
         let holder = ops.holder.unwrap_or_else(new_holder);
-        let verdict = self.wait(ops, holder).await?;
+        let verdict = self.wait(ops, OpKind::Hit, holder).await?;
         Ok(super::Permit::new(ops, holder, verdict))
     }
 
-    async fn wait(&self, ops: &KeyedOps<'_, B>, holder: Holder) -> Result<Verdict, Denied> {
+    /// Waits for a turn or a slot, and reports it as `kind`.
+    async fn wait(
+        &self,
+        ops: &KeyedOps<'_, B>,
+        kind: OpKind,
+        holder: Holder,
+    ) -> Result<Verdict, Denied> {
         use crate::engine::HoldError;
 
         let_request!(request, self, ops.key, ops.cost);
@@ -232,7 +243,7 @@ impl<B: Backend + ?Sized> SharedCounters<B> {
             }
         };
         let verdict = verdict_of(&waited.checked);
-        self.notify(OpKind::Acquire, ops.key, ops.cost, &verdict);
+        self.notify(kind, ops.key, ops.cost, &verdict);
         Denied::unless_allowed(verdict)?;
         Ok(verdict)
     }
@@ -253,7 +264,18 @@ impl<B: ?Sized> Limiter<B> {
     /// one.
     #[cfg(feature = "tokio")]
     pub(crate) fn in_memory(&self) -> Limiter {
-        Limiter { inner: self.inner.clone(), shared: None }
+        Limiter { inner: self.inner.clone(), shared: None, is_quiet: self.is_quiet }
+    }
+
+    /// The same limiter, without reports to its listener by guards and stores.
+    #[cfg(feature = "tower")]
+    pub(crate) fn quiet(&self) -> Self {
+        let shared = self.shared.as_ref().map(|shared| {
+            let SharedCounters { engine, name, inner, .. } = &**shared;
+            let (engine, name, inner) = (engine.clone(), name.clone(), inner.clone());
+            Arc::new(SharedCounters { engine, name, listener: None, inner })
+        });
+        Self { inner: self.inner.clone(), shared, is_quiet: true }
     }
 
     /// Whether a backend has its counters.
@@ -282,8 +304,9 @@ impl<B: Backend> Limiter<B> {
             let no = no.ok_or_else(|| LimitError::Text("there is no rule".to_owned()))?;
             rules.counter(ChargedLimits::Rule(no), b"").limiter.inner.clone()
         };
-        let shared = SharedCounters { engine, name: name.into(), listener };
-        Ok(Self { inner, shared: Some(Arc::new(shared)) })
+        let limits = inner.clone();
+        let shared = SharedCounters { engine, name: name.into(), listener, inner: limits };
+        Ok(Self { inner, shared: Some(Arc::new(shared)), is_quiet: false })
     }
 
     /// The engine that decides, if its counters are on a backend.
@@ -297,11 +320,12 @@ impl<B: Backend> Limiter<B> {
 impl<B: Backend> From<Limiter<B>> for Limiter<dyn Backend> {
     fn from(limiter: Limiter<B>) -> Self {
         let shared = limiter.shared.map(|shared| {
-            let SharedCounters { engine, name, listener } = &*shared;
-            let engine = engine.clone().into();
-            Arc::new(SharedCounters { engine, name: name.clone(), listener: listener.clone() })
+            let SharedCounters { engine, name, listener, inner } = &*shared;
+            let (name, listener) = (name.clone(), listener.clone());
+            let (engine, inner) = (engine.clone().into(), inner.clone());
+            Arc::new(SharedCounters { engine, name, listener, inner })
         });
-        Self { inner: limiter.inner, shared }
+        Self { inner: limiter.inner, shared, is_quiet: limiter.is_quiet }
     }
 }
 

@@ -113,15 +113,13 @@ impl<'a> Together<'a> {
         self.members.iter().flat_map(|(limiter, _)| limiter.policies().to_vec()).collect()
     }
 
-    /// Reports the verdict to each limiter's listener, and whether one of its limits decided.
+    /// Reports the verdict to each limiter's listener; a denial to that of the limiter that denied.
     fn notify(&self, op: Op, verdict: &Verdict, now: Timestamp, overflowed: bool) {
-        let mut first = 0;
-        for (limiter, key) in &self.members {
-            let own = limiter.policies().len();
-            let index = verdict.decided_by.and_then(|index| index.checked_sub(first));
-            let verdict = Verdict { decided_by: index.filter(|index| *index < own), ..*verdict };
-            limiter.inner.notify(op.kind(), Some(key), op.cost(), &verdict, now, overflowed);
-            first += own;
+        let counts = self.members.iter().map(|(limiter, _)| limiter.policies().len());
+        for ((limiter, key), verdict) in self.members.iter().zip(split(verdict, counts)) {
+            if let Some(verdict) = verdict.filter(|_| !limiter.is_quiet) {
+                limiter.inner.notify(op.kind(), Some(key), op.cost(), &verdict, now, overflowed);
+            }
         }
     }
 
@@ -133,4 +131,21 @@ impl<'a> Together<'a> {
         // No algorithm refuses a peek or a hit with a fresh id.
         self.ask(op).map_or(crate::memory::UNCOUNTED, |answer| answer.verdict)
     }
+}
+
+/// The verdict on several limiters as each of them reports it, given their numbers of limits: with
+/// the index of its own limit, if one decided. `None` for those that a denial does not come from.
+pub(crate) fn split(
+    verdict: &Verdict,
+    counts: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = Option<Verdict>> {
+    let mut first = 0;
+    counts.map(move |own| {
+        let index = verdict.decided_by.and_then(|index| index.checked_sub(first));
+        let decided_by = index.filter(|index| *index < own);
+        first += own;
+        let is_reported =
+            verdict.is_allowed() || verdict.decided_by.is_none() || decided_by.is_some();
+        is_reported.then_some(Verdict { decided_by, ..*verdict })
+    })
 }

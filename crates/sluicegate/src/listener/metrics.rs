@@ -31,6 +31,10 @@ const OPERATIONS: [(OpKind, &str); 13] = [
 /// | `sluicegate_decisions_total` | `limiter`, `operation` (`hit`, `acquire`, …), `outcome` (`allowed`, `denied`) | decisions |
 /// | `sluicegate_overflows_total` | `limiter` | decisions on identities that the full store had no room for |
 ///
+/// `denied` is counted at the limiter that denied, and `allowed` at each limiter of an admitted
+/// request: see the table at [`Listener`]. Which limit of the limiter denied is not a label; the
+/// events of `TracingListener` have it.
+///
 /// Keys are not labels: a listener has at most 27 counters, independent of traffic. Counters are
 /// registered by the first decision that they count.
 ///
@@ -41,24 +45,29 @@ const OPERATIONS: [(OpKind, &str); 13] = [
 /// let limiter = Limiter::builder()
 ///     .name("logins")
 ///     .limit(TokenBucket::per_minute(5))
-///     .listener(MetricsListener::new("logins"))
+///     .listener(MetricsListener::default())
 ///     .build()?;
 /// limiter.hit("alice");
 /// # Ok::<(), sluicegate::LimitError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MetricsListener {
-    limiter: String,
+    /// `None` for the name of the limiter.
+    limiter: Option<String>,
     /// Allowed and denied, by operation.
     decisions: [[OnceLock<Counter>; 2]; OPERATIONS.len()],
     overflows: OnceLock<Counter>,
 }
 
 impl MetricsListener {
-    /// Counts under this value of the label `limiter`.
+    /// Counts under this value of the label `limiter`. By default it is the
+    /// [name of the limiter](crate::Builder::name).
     pub fn new(limiter: impl Into<String>) -> Self {
-        let (decisions, overflows) = Default::default();
-        Self { limiter: limiter.into(), decisions, overflows }
+        Self { limiter: Some(limiter.into()), ..Self::default() }
+    }
+
+    fn label(&self, event: &Event<'_>) -> String {
+        self.limiter.clone().unwrap_or_else(|| event.limiter.to_owned())
     }
 }
 
@@ -68,7 +77,7 @@ impl Listener for MetricsListener {
         let Some(index) = index else { return };
         let is_allowed = event.verdict.is_allowed();
         let decisions = self.decisions[index][usize::from(is_allowed)].get_or_init(|| {
-            let (operation, limiter) = (OPERATIONS[index].1, self.limiter.clone());
+            let (operation, limiter) = (OPERATIONS[index].1, self.label(event));
             let outcome = if is_allowed { "allowed" } else { "denied" };
             counter!(
                 "sluicegate_decisions_total",
@@ -77,7 +86,7 @@ impl Listener for MetricsListener {
         });
         decisions.increment(1);
         if event.overflowed {
-            let new = || counter!("sluicegate_overflows_total", "limiter" => self.limiter.clone());
+            let new = || counter!("sluicegate_overflows_total", "limiter" => self.label(event));
             self.overflows.get_or_init(new).increment(1);
         }
     }

@@ -18,6 +18,22 @@ pub use self::tracing::TracingListener;
 ///
 /// It runs on the calling thread and must be quick: the caller waits for it.
 ///
+/// | decision | reported as | at |
+/// |---|---|---|
+/// | a request to a [tower layer](crate::tower), admitted | [`OpKind::Hit`] | each of its limiters that applies |
+/// | a request to a tower layer, denied by a limit | [`OpKind::Hit`] | the limiter that denied; the others are not charged |
+/// | several limiters ([`Together`](crate::Together)), admitted | the operation | each of them |
+/// | several limiters, denied | the operation | the limiter that denied |
+/// | an operation on one key | the operation; a permit is a [`OpKind::Hit`] | its limiter |
+/// | a guard that is dropped | [`OpKind::Cancel`] | its limiter on memory; stores release it in the background |
+/// | an operation that is not possible, or fails at the store | nothing | |
+///
+/// The events of a layer are the same on every store. It reports a request once it proceeds or is
+/// denied: not the reservations, refunds and released slots that this takes, nor a request whose
+/// client disconnects while it waits. [`Event::limit`] names the limit that denied. The verdict of
+/// an admitted request has the figures of the limiters that decided together, on memory those of
+/// all that deny at once.
+///
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +78,8 @@ pub struct Event<'a> {
     pub cost: u64,
     /// The answer.
     pub verdict: &'a Verdict,
+    /// The name of the limit that denied; `None` where the request is admitted.
+    pub limit: Option<&'a str>,
     /// When.
     pub now: Timestamp,
     /// The store was full for this identity, and the limiter's [`Overflow`](crate::Overflow) policy

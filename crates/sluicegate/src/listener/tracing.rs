@@ -9,7 +9,8 @@ use super::{Event, Listener};
 const KEY_BYTES_MAX: usize = 100;
 
 /// Reports every denial as a DEBUG event of the target `sluicegate`, with the fields `limiter`,
-/// `operation`, `cost` and `retry_after_us`.
+/// `limit` (the name of the limit that denied), `operation`, `cost` and `retry_after_us`. A request to
+/// several limiters is reported by the one that denied it.
 ///
 /// ```
 /// use sluicegate::limit::TokenBucket;
@@ -54,6 +55,7 @@ impl Listener for TracingListener {
         debug!(
             target: "sluicegate",
             limiter = event.limiter,
+            limit = event.limit,
             operation = ?event.op,
             cost = event.cost,
             retry_after_us,

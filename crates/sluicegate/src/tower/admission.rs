@@ -18,11 +18,12 @@ use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
 use super::denial::Rejection;
-use super::guards::{GroupReservation, Guard, Guards, HeldSlot};
-use super::layer::{Config, LayerLimiter, MISSING_KEY, Missing, WAIT_MAX};
+use super::guards::{GroupReservation, Guard, Guards, HeldSlot, Report};
+use super::layer::{Config, LayerLimiter, MISSING_KEY, Missing, Reported, WAIT_MAX};
 use super::shared;
 use super::verdict::{self, GroupVerdict, OwnedVerdict};
 use crate::clock::span;
+use crate::limiter::split;
 use crate::{Denied, KeyedOps, Limiter, Permit, Policy, Together};
 
 /// The outcome for a request.
@@ -135,8 +136,10 @@ struct Admitting<'a> {
 /// A limiter, its key and its policies for one request.
 pub(super) struct LimiterCheck<'a> {
     pub(super) limiter: &'a Limiter,
+    /// The same without reports, for everything but one hit that decides.
+    pub(super) quiet: &'a Limiter,
     pub(super) key: &'a [u8],
-    policies: Arc<[Policy]>,
+    pub(super) policies: Arc<[Policy]>,
     kind: LimiterKind,
 }
 
@@ -174,10 +177,11 @@ impl<'a> Admitting<'a> {
             let LayerLimiter::Memory(limiter) = &config.limiters.get(*index)?.limiter else {
                 return None;
             };
+            let Reported { limiter, quiet } = limiter;
             // Read for every request: limits may have been changed.
             let policies = limiter.policies();
             let kind = LimiterKind::of(&policies, waits_for_all);
-            Some(LimiterCheck { limiter, key, policies, kind })
+            Some(LimiterCheck { limiter, quiet, key, policies, kind })
         };
         let mut parts: Vec<_> = keys.keys.iter().filter_map(part).collect();
         parts.sort_by_key(|part| part.kind);
@@ -202,8 +206,12 @@ impl<'a> Admitting<'a> {
     fn hit(self) -> OwnedVerdict {
         let now = self.now();
         let verdict = match self.parts.as_slice() {
-            [part] => part.ops(self.cost).at(now).hit(),
-            parts => together(parts).cost(self.cost).at(now).hit(),
+            [part] => part.limiter.of(part.key).cost(self.cost).at(now).hit(),
+            parts => {
+                let all = Together::new();
+                let all = parts.iter().fold(all, |all, part| all.and(part.limiter, part.key));
+                all.cost(self.cost).at(now).hit()
+            }
         };
         self.with_policies(verdict, now)
     }
@@ -237,7 +245,7 @@ impl<'a> Admitting<'a> {
                     let slot = slots.next().unwrap_or_else(|| part.permit(self.cost, max_wait));
                     slot.and_then(|permit| {
                         in_time(permit.verdict(), max_wait)?;
-                        Ok(Guard::slot(permit, part.limiter))
+                        Ok(Guard::slot(permit, part.quiet))
                     })
                 }
                 [part] if part.kind == LimiterKind::Turns => {
@@ -245,7 +253,15 @@ impl<'a> Admitting<'a> {
                 }
                 parts => GroupReservation::new(parts, self.cost, now).map(Guard::Reservation),
             };
-            let guard = answer.map_err(|denied| verdict::denial(denied, index))?;
+            let guard = match answer {
+                Ok(guard) => guard,
+                Err(denied) => {
+                    let verdict = verdict::denial(denied);
+                    reports(group, self.cost, &verdict).for_each(Report::send);
+                    return Err(verdict::shifted(verdict, index));
+                }
+            };
+            guards.report(reports(group, self.cost, guard.verdict()));
             let policies = || group.iter().flat_map(|part| part.policies.iter());
             let enforced = policies().any(|policy| policy.enforced);
             verdicts.push(GroupVerdict { verdict: *guard.verdict(), index, enforced });
@@ -271,13 +287,23 @@ impl<'a> Admitting<'a> {
     }
 }
 
-pub(super) fn together<'a>(parts: &[LimiterCheck<'a>]) -> Together<'a> {
-    parts.iter().fold(Together::new(), |all, part| all.and(part.limiter, part.key))
+/// What the listeners of a group's limiters are told about its verdict.
+fn reports<'a>(
+    group: &'a [LimiterCheck<'_>],
+    cost: u64,
+    verdict: &'a Verdict,
+) -> impl Iterator<Item = Report> + 'a {
+    let counts = group.iter().map(|part| part.policies.len());
+    let reports = group.iter().zip(split(verdict, counts));
+    reports.filter_map(move |(part, verdict)| {
+        let (limiter, key) = (part.limiter.clone(), part.key.to_vec());
+        Some(Report { limiter, key, cost, verdict: verdict? })
+    })
 }
 
 impl<'a> LimiterCheck<'a> {
     fn ops(&self, cost: u64) -> KeyedOps<'a> {
-        self.limiter.of(self.key).cost(cost)
+        self.quiet.of(self.key).cost(cost)
     }
 
     /// A slot, at once.

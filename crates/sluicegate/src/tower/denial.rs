@@ -37,7 +37,8 @@ pub enum DenialReason<'a> {
         policies: &'a [Policy],
     },
     /// The store does not answer, and a limiter has
-    /// [`OnStoreFailure::Error`](crate::OnStoreFailure::Error).
+    /// [`OnStoreFailure::Error`](crate::OnStoreFailure::Error); or it has `Local`, the default, and
+    /// grants slots or makes requests wait, which a process cannot do by itself.
     Store(StoreFailure),
     /// It has no key, under [`Missing::Reject`](super::Missing::Reject).
     MissingKey,

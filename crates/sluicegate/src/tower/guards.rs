@@ -5,7 +5,7 @@ use sluicegate_core::op::{Op, RESERVE_TTL};
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::{Outcome, Verdict};
 
-use super::admission::{LimiterCheck, together};
+use super::admission::LimiterCheck;
 use super::layer::WAIT_MAX;
 use crate::backend::Backend;
 use crate::limiter::new_holder;
@@ -34,6 +34,21 @@ pub(super) struct Guards {
     slots: Vec<Permit>,
     turns: Vec<Booking>,
     turns_of_slots: Vec<(Limiter, Timestamp)>,
+    reports: Vec<Report>,
+}
+
+/// A decision for the listener of a limiter, sent once the request proceeds or is denied.
+pub(super) struct Report {
+    pub(super) limiter: Limiter,
+    pub(super) key: Vec<u8>,
+    pub(super) cost: u64,
+    pub(super) verdict: Verdict,
+}
+
+impl Report {
+    pub(super) fn send(self) {
+        self.limiter.report(&self.key, self.cost, &self.verdict);
+    }
 }
 
 impl Guard {
@@ -69,6 +84,11 @@ impl Guards {
         }
     }
 
+    /// Reports these when the request proceeds.
+    pub(super) fn report(&mut self, reports: impl Iterator<Item = Report>) {
+        self.reports.extend(reports);
+    }
+
     pub(super) fn has_to_wait(&self) -> bool {
         !self.turns_of_slots.is_empty() || self.turns.iter().any(|turn| !turn.wait_time().is_zero())
     }
@@ -78,6 +98,7 @@ impl Guards {
         // A turn that has come cannot be released: dropping it ends it.
         drop(self.turns);
         self.reserved.into_iter().for_each(GroupReservation::commit);
+        self.reports.into_iter().for_each(Report::send);
         self.slots.into_iter().map(HeldSlot::Memory).collect()
     }
 
@@ -118,9 +139,11 @@ impl GroupReservation {
     ) -> Result<Self, Denied> {
         let holder = new_holder();
         let op = Op::Reserve { cost, ttl: RESERVE_TTL, holder };
-        let verdict = together(parts).cost(cost).at(now).ask(op)?.verdict;
+        let all = Together::new();
+        let all = parts.iter().fold(all, |all, part| all.and(part.quiet, part.key));
+        let verdict = all.cost(cost).at(now).ask(op)?.verdict;
         Denied::unless_allowed(verdict)?;
-        let owned = |part: &LimiterCheck<'_>| (part.limiter.clone(), part.key.to_vec());
+        let owned = |part: &LimiterCheck<'_>| (part.quiet.clone(), part.key.to_vec());
         let parts = parts.iter().map(owned).collect();
         Ok(Self { parts, cost, holder, verdict, settled: false })
     }

@@ -138,6 +138,7 @@ pub struct Everybody;
 /// # Panics
 /// When the name is not a valid header name.
 #[must_use]
+#[track_caller]
 pub fn header(name: &str) -> Header {
     match HeaderName::try_from(name) {
         Ok(name) => Header { name },

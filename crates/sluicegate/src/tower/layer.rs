@@ -85,15 +85,25 @@ pub(super) struct KeyedLimiter {
 /// A limiter of a layer, which answers at once or has to be awaited.
 #[derive(Debug, Clone)]
 pub(super) enum LayerLimiter {
-    Memory(Limiter),
-    Shared(Limiter<dyn Backend>),
+    Memory(Reported<Limiter>),
+    Shared(Reported<Limiter<dyn Backend>>),
+}
+
+/// A limiter, and the same one for operations whose result the layer reports to its listener.
+#[derive(Debug, Clone)]
+pub(super) struct Reported<L> {
+    pub(super) limiter: L,
+    pub(super) quiet: L,
 }
 
 impl KeyedLimiter {
     fn new(limiter: Limiter<dyn Backend>, key: impl Identify + 'static) -> Self {
         let limiter = match limiter.is_shared() {
-            true => LayerLimiter::Shared(limiter),
-            false => LayerLimiter::Memory(limiter.in_memory()),
+            true => LayerLimiter::Shared(Reported { quiet: limiter.quiet(), limiter }),
+            false => {
+                let limiter = limiter.in_memory();
+                LayerLimiter::Memory(Reported { quiet: limiter.quiet(), limiter })
+            }
         };
         Self { limiter, missing: key.missing(), key: Arc::new(key) }
     }
@@ -180,6 +190,22 @@ impl RateLimitLayer {
     ///         _ => response,
     ///     },
     /// );
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    ///
+    /// With axum, a JSON body is `serde_json::to_vec(&value)`; the response keeps its content type:
+    ///
+    /// ```
+    /// # use bytes::Bytes;
+    /// # use sluicegate::Limiter;
+    /// # use sluicegate::limit::TokenBucket;
+    /// # use sluicegate::tower::RateLimitLayer;
+    /// # use sluicegate::tower::key::header;
+    /// # let limiter = Limiter::new(TokenBucket::per_second(10))?;
+    /// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_denied(|denial, response| {
+    ///     let body = serde_json::json!({ "path": denial.request.uri.path(), "code": "slow_down" });
+    ///     response.map(|_| Bytes::from(body.to_string()))
+    /// });
     /// # Ok::<(), sluicegate::LimitError>(())
     /// ```
     pub fn on_denied(

@@ -26,11 +26,14 @@
 //! **Admitted.** The response gets the headers, unless [`RateLimitLayer::without_headers`] disables
 //! them.
 //!
-//! **Several limiters** ([`RateLimitLayer::and`]) are one decision: all are charged, or none.
+//! **Several limiters** ([`RateLimitLayer::and`]) are one decision: a denied request is charged to
+//! none. Nested layers, such as those of a router and of its route, are not: a request that the
+//! inner one denies stays charged at the outer one, and responses have the headers of both.
 //!
 //! **Counters in Redis.** A limiter of [any store](crate::CounterStore) works here. While the store
 //! does not answer, the limiter's [`OnStoreFailure`](crate::OnStoreFailure) decides: under `Error`
-//! the response is 503, or `UNAVAILABLE` in gRPC.
+//! the response is 503, or `UNAVAILABLE` in gRPC. Under `Local`, the default, each process enforces
+//! its share, except of limiters with slots or turns, for which the response is 503 too.
 //!
 //! **Responses of its own.** [`RateLimitLayer::on_denied`] changes or replaces the response to a
 //! request that is not passed on.

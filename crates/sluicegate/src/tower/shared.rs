@@ -13,7 +13,7 @@ use sluicegate_core::verdict::Verdict;
 use super::admission::{Admitted, LimiterKind, RequestKeys, decide_after_slots};
 use super::denial::Rejection;
 use super::guards::HeldSlot;
-use super::layer::{Config, LayerLimiter, WAIT_MAX};
+use super::layer::{Config, LayerLimiter, Reported, WAIT_MAX};
 use super::verdict::{self, GroupVerdict, OwnedVerdict};
 use crate::backend::Backend;
 use crate::clock::span;
@@ -22,6 +22,8 @@ use crate::{Denied, KeyedOps, Limiter, Policy};
 /// A limiter in a store, its key and its policies for one request.
 struct SharedCheck<'a> {
     limiter: &'a Limiter<dyn Backend>,
+    /// The same without reports.
+    quiet: &'a Limiter<dyn Backend>,
     key: &'a [u8],
     policies: Arc<[Policy]>,
     kind: LimiterKind,
@@ -54,10 +56,11 @@ pub(super) async fn admit(config: Arc<Config>, keys: RequestKeys) -> Result<Admi
     };
     let now = first.limiter.now();
     let deadline = now.after(span(config.max_wait.unwrap_or(WAIT_MAX)));
+    let mut reports = Vec::new();
     for check in &checks {
         let left = deadline.since(check.limiter.now()).to_duration();
         let max_wait_of_slots = config.max_wait.map_or(Duration::ZERO, |_| left);
-        let ops = check.limiter.of(check.key).cost(keys.cost);
+        let ops = check.quiet.of(check.key).cost(keys.cost);
         let verdict = match check.kind {
             LimiterKind::Police => match ops.hit_async().await {
                 Ok(verdict) => Denied::unless_allowed(verdict).map(|()| {
@@ -76,7 +79,10 @@ pub(super) async fn admit(config: Arc<Config>, keys: RequestKeys) -> Result<Admi
             LimiterKind::Turns => ops.within(left).acquire().await,
         };
         match verdict {
-            Ok(verdict) => decided.add(verdict, &check.policies),
+            Ok(verdict) => {
+                reports.push((check, verdict));
+                decided.add(verdict, &check.policies);
+            }
             Err(denied) => {
                 decided.refund().await;
                 let index = decided.policies.len();
@@ -84,7 +90,9 @@ pub(super) async fn admit(config: Arc<Config>, keys: RequestKeys) -> Result<Admi
                 return Err(match denied {
                     Denied::Store(failure) => Rejection::Store(failure),
                     denied => {
-                        let verdict = verdict::denial(denied, index);
+                        let verdict = verdict::denial(denied);
+                        check.limiter.report(check.key, keys.cost, &verdict);
+                        let verdict = verdict::shifted(verdict, index);
                         OwnedVerdict { verdict, policies: decided.policies.into(), now }.into()
                     }
                 });
@@ -94,6 +102,9 @@ pub(super) async fn admit(config: Arc<Config>, keys: RequestKeys) -> Result<Admi
     let mut slots = std::mem::take(&mut decided.slots);
     if let Some((_, guards)) = in_memory {
         slots.extend(guards.wait().await);
+    }
+    for (check, verdict) in reports {
+        check.limiter.report(check.key, keys.cost, &verdict);
     }
     let verdict = match decided.verdicts.as_slice() {
         [only] => only.verdict,
@@ -112,9 +123,10 @@ fn checks<'a>(config: &'a Config, keys: &'a RequestKeys) -> Vec<SharedCheck<'a>>
         let LayerLimiter::Shared(limiter) = &config.limiters.get(*index)?.limiter else {
             return None;
         };
+        let Reported { limiter, quiet } = limiter;
         let policies = limiter.policies();
         let kind = LimiterKind::of(&policies, config.max_wait.is_some());
-        Some(SharedCheck { limiter, key, policies, kind })
+        Some(SharedCheck { limiter, quiet, key, policies, kind })
     };
     let mut checks: Vec<_> = keys.keys.iter().filter_map(check).collect();
     checks.sort_by_key(|check| check.kind);

@@ -56,16 +56,19 @@ impl OwnedVerdict {
     }
 }
 
-/// The verdict of a denial by limits whose indices start at `index`.
-pub(super) fn denial(denied: Denied, index: usize) -> Verdict {
+/// The verdict of a denial.
+pub(super) fn denial(denied: Denied) -> Verdict {
     match denied {
-        Denied::NotNow(verdict) => {
-            Verdict { decided_by: verdict.decided_by.map(|by| by + index), ..verdict }
-        }
+        Denied::NotNow(verdict) => verdict,
         Denied::Refused(_) | Denied::Store(_) => {
             Verdict { outcome: Outcome::Deny { retry_after: REFUSED_RETRY_AFTER }, ..judge(&[]) }
         }
     }
+}
+
+/// The verdict of limits whose indices start at `index`.
+pub(super) fn shifted(verdict: Verdict, index: usize) -> Verdict {
+    Verdict { decided_by: verdict.decided_by.map(|by| by + index), ..verdict }
 }
 
 /// Joins the verdicts of groups that all admitted the request.

@@ -19,8 +19,8 @@ mod tests;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_core::time::{Span, Timestamp};
@@ -76,7 +76,7 @@ pub struct LeaseInfo {
     pub ttl: Span,
 }
 
-struct Inner {
+pub(super) struct Inner {
     clock: TimeSource,
     store: Store,
     shards: [Mutex<Shard>; SHARDS],
@@ -204,6 +204,14 @@ impl QuotaLeases {
         if let Some(leased) = self.inner.shard(hash).lock().get_mut(&hash) {
             leased.lease.clear_denial();
         }
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
+    }
+
+    pub(super) fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+        Some(Self { inner: inner.upgrade()? })
     }
 
     /// Releases all leases. The store decides every later hit.
