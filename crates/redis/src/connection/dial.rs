@@ -76,9 +76,10 @@ async fn with_timeout<T>(
     trace: &DialTrace,
     dialing: impl Future<Output = Result<T, Box<str>>>,
 ) -> Result<T, Box<str>> {
+    let switch = settings.options.tls.switch;
     match tokio::time::timeout(settings.options.connect_timeout, dialing).await {
-        Ok(dialed) => dialed.map_err(|error| trace.reason(Some(&error))),
-        Err(_) => Err(trace.reason(None)),
+        Ok(dialed) => dialed.map_err(|error| trace.reason(Some(&error), switch)),
+        Err(_) => Err(trace.reason(None, switch)),
     }
 }
 

@@ -69,6 +69,8 @@ pub struct TlsOptions {
     pub client_key: Option<PathBuf>,
     /// Accepts a certificate with a valid chain regardless of its host name.
     pub skip_hostname_verification: bool,
+    /// The setting that selects TLS, if it is not the scheme of the address: for error messages.
+    pub switch: Option<&'static str>,
 }
 
 /// When the circuit breaker of a server opens, and how often an open one probes the server.

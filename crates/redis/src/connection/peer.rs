@@ -40,8 +40,9 @@ impl DialTrace {
         }
     }
 
-    /// The reason of a failed attempt; without an error it timed out.
-    pub(super) fn reason(&self, error: Option<&str>) -> Box<str> {
+    /// The reason of a failed attempt; without an error it timed out. `switch` is the setting that
+    /// selects TLS, if it is not the scheme of the address.
+    pub(super) fn reason(&self, error: Option<&str>, switch: Option<&str>) -> Box<str> {
         const TIMED_OUT: &str = "no reply while connecting";
 
         let text = error.unwrap_or(TIMED_OUT);
@@ -53,19 +54,22 @@ impl DialTrace {
             if text.contains("certificate") || text.contains("fatal alert") {
                 return text.into();
             }
-            return format!(
-                "{text}: the TLS handshake failed; for a port without TLS begin the address with `redis`, not `rediss`"
-            )
-            .into();
+            let remedy = match switch {
+                Some(switch) => format!("remove {switch}"),
+                None => "begin the address with `redis`, not `rediss`".to_owned(),
+            };
+            return format!("{text}: the TLS handshake failed; for a port without TLS {remedy}")
+                .into();
         }
         let first = self.first_bytes.lock();
         match first.as_slice() {
             [] => format!("{text}: the peer sent nothing; is it Redis, and without TLS?").into(),
             [byte, ..] if RESP_TYPES.contains(byte) => text.into(),
             // An alert, or a handshake.
-            [0x15 | 0x16, 0x03, ..] => {
-                "the server uses TLS: begin the address with `rediss`, not `redis`".into()
-            }
+            [0x15 | 0x16, 0x03, ..] => match switch {
+                Some(switch) => format!("the server uses TLS: set {switch}=true").into(),
+                None => "the server uses TLS: begin the address with `rediss`, not `redis`".into(),
+            },
             bytes => {
                 let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next();
                 let line = line.unwrap_or_default().escape_ascii();
@@ -85,7 +89,7 @@ mod tests {
             let trace = DialTrace::default();
             trace.connected();
             trace.received(bytes);
-            trace.reason(error)
+            trace.reason(error, None)
         };
         assert_eq!(&*reason(b"-NOAUTH", Some("NOAUTH")), "NOAUTH");
         assert_eq!(
@@ -99,10 +103,13 @@ mod tests {
         assert!(reason(b"\x15\x03\x01\0\x02\x02\x46", Some("broken pipe")).contains("uses TLS"));
         assert!(reason(b"", None).ends_with("is it Redis, and without TLS?"));
         let trace = DialTrace::default();
-        assert_eq!(&*trace.reason(Some("Connection refused")), "Connection refused");
+        assert_eq!(&*trace.reason(Some("Connection refused"), None), "Connection refused");
         trace.connected();
         trace.tls_started();
-        assert!(trace.reason(None).contains("`redis`, not `rediss`"));
-        assert_eq!(&*trace.reason(Some("invalid peer certificate")), "invalid peer certificate");
+        assert!(trace.reason(None, None).contains("`redis`, not `rediss`"));
+        let of_variable = trace.reason(None, Some("REDIS_TLS"));
+        assert!(of_variable.ends_with("for a port without TLS remove REDIS_TLS"), "{of_variable}");
+        let certificate = "invalid peer certificate";
+        assert_eq!(&*trace.reason(Some(certificate), None), certificate);
     }
 }

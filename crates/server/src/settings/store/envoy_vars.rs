@@ -2,7 +2,7 @@
 //!
 //! There the default is the socket of a proxy; here only a URL that is set selects Redis.
 
-use sluicegate_redis::{Address, LinkOptions, Secret};
+use sluicegate_redis::{Address, LinkOptions, Secret, TlsOptions};
 
 use super::super::vars::Reader;
 use super::{CONNECTIONS_MAX, RedisServer, timeout};
@@ -81,6 +81,7 @@ pub(super) fn per_second(read: &mut Reader<'_>, common: &LinkOptions) -> Option<
         sentinel_password,
         connect_timeout: connect_timeout.unwrap_or(common.connect_timeout),
         connections: connections.map_or(common.connections, |number| number as usize),
+        tls: TlsOptions { switch: options.tls.switch, ..common.tls.clone() },
         ..common.clone()
     };
     Some(RedisServer { address, source, options })
@@ -94,7 +95,7 @@ pub(super) fn credentials(read: &Reader<'_>, name: &str) -> (Option<Box<str>>, O
 }
 
 impl Names {
-    /// The address, with its credentials as the only options.
+    /// The address, with its credentials and the switch of TLS as the only options.
     fn server(&self, read: &mut Reader<'_>) -> Option<RedisServer> {
         let kinds = [
             ("single", RedisType::Single),
@@ -114,7 +115,9 @@ impl Names {
         let (username, password) = credentials(read, self.auth);
         let username = username.or_else(|| address.username().map(Box::from));
         let password = password.or_else(|| address.password().cloned());
-        let options = LinkOptions { username, password, ..LinkOptions::default() };
+        let switch = (!text.contains("rediss")).then_some(self.tls);
+        let tls = TlsOptions { switch, ..TlsOptions::default() };
+        let options = LinkOptions { username, password, tls, ..LinkOptions::default() };
         Some(RedisServer { address, source: self.url, options })
     }
 

@@ -116,7 +116,7 @@ fn tls_options(read: &mut Reader<'_>) -> TlsOptions {
         );
     }
     let skip_hostname_verification = read.is_true("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION");
-    TlsOptions { ca, client_cert, client_key, skip_hostname_verification }
+    TlsOptions { ca, client_cert, client_key, skip_hostname_verification, switch: None }
 }
 
 fn envoy_keys(read: &mut Reader<'_>) -> Option<EnvoyKeys> {
@@ -158,7 +158,8 @@ impl RedisServer {
             );
         }
         let server = Self::locate(read)?;
-        let Self { address, source, options: LinkOptions { username, password, .. } } = server;
+        let Self { address, source, options } = server;
+        let LinkOptions { username, password, tls, .. } = options;
         let options = LinkOptions {
             connect_timeout,
             connections,
@@ -168,12 +169,13 @@ impl RedisServer {
             password_file,
             sentinel_username,
             sentinel_password,
+            tls: TlsOptions { switch: tls.switch, ..common.tls.clone() },
             ..common.clone()
         };
         Some(Self { address, source, options })
     }
 
-    /// The address of the store, with its credentials as the only options.
+    /// The address of the store, with its credentials and the switch of TLS as the only options.
     fn locate(read: &mut Reader<'_>) -> Option<Self> {
         const OWN: &str = "SLUICEGATE_STORE";
         let Some(text) = read.text(OWN).map(str::trim) else { return envoy_vars::main(read) };
