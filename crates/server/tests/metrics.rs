@@ -219,13 +219,30 @@ descriptors:
     let scrape = scrape(&service);
     let of = |name| by_value(&scrape, name, "m/det=x*");
     let expected = |all: [(&str, f64); 3]| all.map(|(key, value)| (key.to_owned(), value));
-    assert_eq!(of("total_hits"), expected([("det_x_b", 1.0), ("det_xa", 3.0), ("other", 1.0)]));
-    assert_eq!(of("over_limit"), expected([("det_x_b", 0.0), ("det_xa", 1.0), ("other", 0.0)]));
+    assert_eq!(of("total_hits"), expected([("det_x:b", 1.0), ("det_xa", 3.0), ("other", 1.0)]));
+    assert_eq!(of("over_limit"), expected([("det_x:b", 0.0), ("det_xa", 1.0), ("other", 0.0)]));
     let team = by_value(&scrape, "total_hits", "m/team/path");
     assert_eq!(team, [("other".to_owned(), 0.0), ("team_a.path".to_owned(), 1.0)]);
     assert!(by_value(&scrape, "total_hits", "m/plain").is_empty());
     let total = scrape.value("ratelimit_service_rate_limit_total_hits", &[("key1", "det_x*")]);
     assert_eq!(total, Some(5.0), "the counters of the rule are the same with and without values");
+}
+
+#[test]
+fn values_with_characters_of_statsd_have_series_of_their_own() {
+    let rules = "domain: m\ndescriptors:\n- { key: k, value_to_metric: true, rate_limit: { unit: \
+                 hour, requests_per_unit: 9 } }\n";
+    let engine = Engine::builder(rules_of(rules).unwrap()).clock(ManualClock::new());
+    let service = App::new(engine.metric_values(9).build().unwrap());
+    let values = ["10.0.0.1", "10_0_0_1", "a:b", "a_b", "a|b"];
+    for value in values {
+        hit(&service, &format!("k={value}"), 1);
+    }
+    let found = by_value(&scrape(&service), "total_hits", "m/k");
+    let mut expected: Vec<_> = values.iter().map(|value| (format!("k_{value}"), 1.0)).collect();
+    expected.push(("other".to_owned(), 0.0));
+    expected.sort_by(|(a, _), (b, _)| a.cmp(b));
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -377,6 +394,18 @@ async fn every_metric_has_its_line_in_the_guide_and_every_line_its_metric() {
     let scrape = scrape(&shared(rules_of(rules).unwrap()));
     for name in scrape.kinds.keys() {
         assert!(named.contains(&&**name), "{name} is not in the guide");
+    }
+    let alerts = guide.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let words =
+        alerts.flat_map(|line| line.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()));
+    let alerts: Vec<&str> = words
+        .filter(|word| ["sluicegate_", "ratelimit_"].iter().any(|p| word.starts_with(p)))
+        .collect();
+    for name in &alerts {
+        assert!(scrape.kinds.contains_key(*name), "no metric `{name}` of an alert");
+    }
+    for name in ["sluicegate_shadow_mode", "sluicegate_redis_up", "sluicegate_unmatched_total"] {
+        assert!(alerts.contains(&name), "no alert on `{name}`");
     }
     for name in named {
         // Not every system tells about its processes.

@@ -5,8 +5,8 @@
 //! series are summed. The same holds here, with a further label `rule`, the rule's id.
 //!
 //! Values that clients send are in families of their own, for rules with `detailed_metric` or
-//! `value_to_metric`, if the settings enable them; the engine bounds their number. In StatsD they
-//! replace the counters of their rule, as there.
+//! `value_to_metric`, if the settings enable them; the engine bounds their number. Labels have all
+//! characters of a value. In StatsD values replace the counters of their rule, sanitized, as there.
 
 use std::cmp::Ordering;
 
@@ -67,10 +67,10 @@ impl RuleRow {
         };
         let row = |ListedValue { key, serial, stats }: ListedValue| {
             let path = key.strip_prefix(domain).and_then(|key| key.strip_prefix('.'));
-            let path = sanitized(path.unwrap_or(&key));
+            let path = path.unwrap_or(&key);
             ValueRow {
-                labels: of_value(&path),
-                key: format!("{stat_domain}.{path}"),
+                labels: of_value(path),
+                key: format!("{stat_domain}.{}", sanitized(path)),
                 serial,
                 stats,
             }
@@ -160,7 +160,8 @@ pub(super) fn put(page: &mut Page, rules: &Snapshot<'_>) {
     }
 }
 
-/// Hits by value, with one sample for values whose names are equal once they are sanitized.
+/// Hits by value, with one sample for values whose names are equal, such as `a`=`b_c` and
+/// `a_b`=`c`.
 fn value_samples(rows: &[RuleRow]) -> Vec<(&Labels, Stats)> {
     let mut samples = Vec::new();
     for row in rows {
