@@ -82,6 +82,7 @@ fn text(rules: &LoadResult, args: &CheckArgs) -> (String, String) {
                 0 => String::new(),
                 _ => format!(", {}", counted(warned, "warning")),
             };
+            remarks.extend(rules.notes.iter().map(|note| format!("note: {note}\n")));
             let verdict = if args.strict && warned > 0 { "invalid by --strict" } else { "valid" };
             let totals = summary::totals(good);
             out.push_str(&format!("{verdict}: {totals}{warnings}\n"));

@@ -30,6 +30,8 @@ pub(crate) struct LoadResult {
     pub(crate) sources: Vec<Source>,
     pub(crate) read: Result<ValidRules, Vec<Problem>>,
     pub(crate) warnings: Vec<Problem>,
+    /// Facts about valid rules that are no likely mistakes.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Valid rules.
@@ -77,7 +79,7 @@ pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
     if !broken.is_empty() {
         bail!("{}", broken.join("\n"));
     }
-    let (read, warnings) = match load(&sources, options) {
+    let (read, warnings): (Result<ValidRules, _>, _) = match load(&sources, options) {
         Ok(mut loaded) => {
             let warnings = std::mem::take(&mut loaded.warnings);
             let set = RuleSet::new(loaded.domains.clone());
@@ -86,5 +88,6 @@ pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
         }
         Err(invalid) => (Err(invalid.problems.iter().cloned().collect()), invalid.warnings),
     };
-    Ok(LoadResult { sources, read, warnings })
+    let note = read.as_ref().ok().and_then(|good| settings.metric_values_note(&good.set));
+    Ok(LoadResult { sources, read, warnings, notes: note.into_iter().collect() })
 }

@@ -361,15 +361,18 @@ fn what_proxies_are_asked_to_tell_is_shown() {
 }
 
 #[test]
-fn values_that_metrics_will_not_have_are_a_warning() {
+fn values_that_metrics_will_not_have_are_a_note() {
     let folder = Folder::new();
     let text = GOOD.replace("    rate_limit", "    detailed_metric: true\n    rate_limit");
     let rules = folder.file("rules.yaml", &text);
-    let run = check(&[&rules]);
-    let warning = format!("{rules}:4:5: warning: descriptors[0].detailed_metric: has no effect");
-    assert_eq!(run.code, 0, "{}", run.stderr);
-    assert!(run.stderr.starts_with(&warning), "{}", run.stderr);
+    let run = check(&["--strict", &rules]);
+    assert_eq!(run.code, 0, "files of envoyproxy/ratelimit pass: {}", run.stderr);
+    let note = "note: 1 rule asks for values in metrics (`detailed_metric`, `value_to_metric`), such as `shop/user_id`";
+    assert!(run.stderr.starts_with(note), "{}", run.stderr);
     assert!(run.stderr.contains("`--metric-values 100` (SLUICEGATE_METRIC_VALUES=100)"));
+    let json = parsed(&check(&["--strict", "--json", &rules]));
+    assert_eq!((&json["valid"], &json["warnings"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!(format!("note: {}\n", json["notes"][0].as_str().unwrap()), run.stderr);
     let run = check(&["--strict", "--metric-values", "100", &rules]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
     let run = check(&["--metric-values", "1001", &rules]);

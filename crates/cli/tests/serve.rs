@@ -414,9 +414,20 @@ fn without_the_option_metrics_have_no_values_and_the_log_says_so() {
     let folder = Folder::new();
     let rules = folder.file("rules.yaml", BY_USER);
     let mut service = Service::with(&["--rules", &rules], &[]);
-    let line = service.has_said("values in metrics are off");
-    assert!(line.contains("WARN") && line.contains("rules.yaml:4:5"), "{line}");
+    let line = service.has_said("values in metrics");
+    assert!(line.contains("WARN  1 rule asks") && line.contains("`shop/user`"), "{line}");
     service.check("shop", "alice");
     let page = service.admin("/metrics").body;
     assert!(!page.contains("alice") && !page.contains("sluicegate_rule_values"), "{page}");
+    // Once, and again only if the rules that ask for values are others.
+    folder.file("rules.yaml", &BY_USER.replace("requests_per_unit: 2", "requests_per_unit: 3"));
+    service.signal("HUP");
+    service.says("rules reloaded");
+    let limits =
+        "    value_to_metric: true\n    rate_limit: { unit: year, requests_per_unit: 2 }\n";
+    let more = format!("{BY_USER}  - key: team\n{limits}");
+    folder.file("rules.yaml", &more);
+    service.signal("HUP");
+    let line = service.says("values in metrics");
+    assert!(line.contains("2 rules ask"), "{line}");
 }

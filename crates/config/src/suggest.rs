@@ -14,6 +14,22 @@
 /// assert_eq!(nearest("x", ["s", "m"]), None);
 /// ```
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    nearest_within(word, known, slips_forgiven)
+}
+
+/// The same with another allowed distance, by the number of letters of the shorter word.
+///
+/// ```
+/// use sluicegate_config::suggest::nearest_within;
+///
+/// assert_eq!(nearest_within("reids", ["redis"], |_| 1), Some("redis"));
+/// assert_eq!(nearest_within("rds", ["redis"], |_| 1), None);
+/// ```
+pub fn nearest_within<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    slips_forgiven: impl Fn(usize) -> usize,
+) -> Option<&'a str> {
     let word: Vec<char> = word.chars().flat_map(char::to_lowercase).take(LETTERS_MAX).collect();
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {

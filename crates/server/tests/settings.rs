@@ -156,7 +156,17 @@ fn service_links_are_ignored_whatever_else_is_set() {
 #[test]
 fn an_unknown_variable_has_a_suggestion_that_fits() {
     let table = [
-        ("SLUICEGATE_GRPC_PORT", "set SLUICEGATE_GRPC with an address and a port"),
+        (
+            "SLUICEGATE_GRPC_PORT",
+            "set SLUICEGATE_GRPC with an address and a port, such as `127.0.0.1:8081`",
+        ),
+        (
+            "SLUICEGATE_ADMIN_ADDR",
+            "set SLUICEGATE_ADMIN with an address and a port, such as `127.0.0.1:6070`",
+        ),
+        ("SLUICEGATE_SHADOW_MODE", "did you mean `SLUICEGATE_SHADOW`?"),
+        ("SLUICEGATE_SHADOWMODE", "did you mean `SLUICEGATE_SHADOW`?"),
+        ("SLUICEGATE_REDIS_URL", "did you mean `SLUICEGATE_STORE`?"),
         ("SLUICEGATE_LISTEN", "set SLUICEGATE_HTTP, SLUICEGATE_GRPC or SLUICEGATE_ADMIN"),
         ("SLUICEGATE_STROE", "did you mean `SLUICEGATE_STORE`?"),
         // Similar to short names only by the prefix.
@@ -168,6 +178,103 @@ fn an_unknown_variable_has_a_suggestion_that_fits() {
         let error = RulesSettings::read(&Vars::new([(name, "8081")]), &[]).unwrap_err();
         assert!(error.to_string().contains(hint), "`check` and `explain`: {error}");
     }
+}
+
+/// The warnings of valid settings.
+fn warnings(vars: &[(&str, &str)]) -> Vec<String> {
+    Settings::read(&Vars::new(vars.iter().copied())).expect("all of it is right").1
+}
+
+#[test]
+fn misspelt_variables_are_reported() {
+    let harmless = [
+        ("GRPC_PROT", "GRPC_PORT"),
+        ("LIMIT_RESPONSE_HEADER_ENABLED", "LIMIT_RESPONSE_HEADERS_ENABLED"),
+        ("USE_PROMETEUS", "USE_PROMETHEUS"),
+        ("REDIS_POOLSIZE", "REDIS_POOL_SIZE"),
+        ("LOGLEVEL", "LOG_LEVEL"),
+    ];
+    for (name, meant) in harmless {
+        let warning = format!("{name} is set and has no effect: did you mean `{meant}`?");
+        assert_eq!(warnings(&[(name, "1")]), [warning]);
+    }
+    assert!(warnings(&[("GRPC_PROT", "1"), ("GRPC_PORT", "2")]).is_empty(), "it is set");
+    let refused = [
+        ("REDIS_ULR", "REDIS_URL", "SLUICEGATE_STORE", "memory"),
+        ("REDISURL", "REDIS_URL", "SLUICEGATE_STORE", "memory"),
+        ("BACKENDTYPE", "BACKEND_TYPE", "SLUICEGATE_STORE", "memory"),
+        ("RUNTIME_ROT", "RUNTIME_ROOT", "SLUICEGATE_RULES", "/etc/rules"),
+        ("RUNTIME_SUBDIR", "RUNTIME_SUBDIRECTORY", "SLUICEGATE_RULES", "/etc/rules"),
+        ("CONFIG_TYP", "CONFIG_TYPE", "SLUICEGATE_RULES", "/etc/rules"),
+        ("SHADOWMODE", "SHADOW_MODE", "SLUICEGATE_SHADOW", "false"),
+    ];
+    for (name, meant, own, value) in refused {
+        let error = wrong(&[(name, "secret")]);
+        let beginning = format!("{name}: has no effect; did you mean `{meant}`?");
+        assert!(error.starts_with(&beginning) && !error.contains("secret"), "{error}");
+        assert_eq!(warnings(&[(name, "secret"), (own, value)]).len(), 1, "{name}");
+    }
+    let error = wrong(&[("REDIS_AUTH", "x"), ("BACKEND_TYPE", "redis"), ("REDIS_ULR", "h:1")]);
+    assert!(error.starts_with("REDIS_ULR: "), "{error}");
+    let error = wrong(&[("REDIS_AUTH", "x"), ("REDIS_ULR", "h:1")]);
+    assert!(error.starts_with("REDIS_ULR: ") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn check_and_explain_refuse_misspelt_variables_about_rules() {
+    let vars = Vars::new([("RUNTIME_SUBDIR", "ratelimit"), ("REDIS_ULR", "h:1")]);
+    let error = RulesSettings::read(&vars, &[]).unwrap_err().to_string();
+    assert!(error.starts_with("RUNTIME_SUBDIR: ") && error.lines().count() == 1, "{error}");
+    RulesSettings::read(&vars, &["rules.yaml".into()]).expect("the path is given");
+}
+
+#[test]
+fn every_variable_of_the_guide_is_recognized_without_its_underscores() {
+    let guide = include_str!("../../../docs/guide/service.md");
+    let (_, table) = guide.split_once("| flag | variable | envoyproxy/ratelimit's |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let cells = table.lines().filter_map(|row| row.split('|').nth(3));
+    let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let names = words.filter_map(|word| word.split('=').next());
+    let names: Vec<&str> =
+        names.filter(|name| name.contains('_') && !name.starts_with("OTEL_")).collect();
+    for name in &names {
+        let read = Settings::read(&Vars::new([(name.replace('_', ""), "x")]));
+        let report = read.map_or_else(|error| error.to_string(), |(_, all)| all.concat());
+        assert!(report.contains(&format!("did you mean `{name}`?")), "{name}: {report}");
+    }
+    assert!(names.len() > 60, "{names:?}");
+}
+
+#[test]
+fn variables_of_other_software_are_not_misspelt_ones() {
+    let names = "PATH HOME HOSTNAME PWD OLDPWD SHELL SHLVL TERM USER LOGNAME LANG LC_ALL TZ TMPDIR \
+                 EDITOR PAGER MAIL DISPLAY HOSTS POST PORTS PROT HTTP_PORT HTTPS_PORT HTTP_PROXY \
+                 HTTPS_PROXY NO_PROXY http_proxy GRPC_TRACE GRPC_VERBOSITY GRPC_DNS_RESOLVER \
+                 REDIS_HOST REDIS_PORT REDIS_PASSWORD REDIS_USER REDIS_DB REDIS_SERVICE_NAME \
+                 DEBUG RUST_LOG RUST_BACKTRACE CARGO_HOME NODE_NAME NODE_ENV POD_NAME POD_IP \
+                 POD_NAMESPACE LOG_FILE LOG_DIR CONFIG_PATH CONFIG_FILE RUNTIME_DIR \
+                 XDG_RUNTIME_DIR SSL_CERT_FILE SSL_CERT_DIR SSH_AUTH_SOCK INVOCATION_ID \
+                 JOURNAL_STREAM AWS_REGION GOMAXPROCS GOMEMLIMIT OTEL_SERVICE_NAM \
+                 OTEL_EXPORTER_OTLP_ENDPOIN KUBERNETES_PORT KUBERNETES_SERVICE_PORT_HTTPS \
+                 STATSD_ADDR DATABASE_URL BACKEND_URL CACHE_DIR MODE SHADOW EXTRA_ARGS \
+                 RUNTIME_WATCH_ROOT PROMETHEUS_MAPPER_YAML USE_DOG_STATSD_X XDS_CLIENT_X";
+    for name in names.split_ascii_whitespace() {
+        let warnings = warnings(&[(name, "1"), ("SLUICEGATE_STORE", "redis://h")]);
+        assert!(warnings.iter().all(|one| !one.contains("did you mean")), "{warnings:?}");
+    }
+}
+
+#[test]
+fn loopback_in_a_pod_is_a_warning_unless_it_is_set() {
+    let pod = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    let found = warnings(&[pod]);
+    let expected =
+        "the gRPC address `127.0.0.1:8081` cannot be reached by other pods: set GRPC_HOST=0.0.0.0";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    read(&[pod, ("GRPC_HOST", "0.0.0.0")]);
+    read(&[pod, ("SLUICEGATE_GRPC", "127.0.0.1:8081")]);
+    read(&[pod, ("GRPC_UDS", "/run/grpc.sock")]);
 }
 
 #[test]

@@ -55,6 +55,29 @@ fn without_a_word_it_is_memory() {
 }
 
 #[test]
+fn an_empty_address_is_a_warning() {
+    let empty = [("REDIS_AUTH", ""), ("REDIS_URL", "")];
+    let read = |vars: &[(&str, &str)]| Settings::read(&Vars::new(vars.iter().copied())).unwrap();
+    let (settings, warnings) = read(&empty);
+    assert_eq!((settings.store, warnings.len()), (Store::Memory, 1));
+    assert!(warnings[0].starts_with("REDIS_AUTH, REDIS_URL: empty"), "{warnings:?}");
+    assert!(warnings[0].contains("each process counts by itself"), "{warnings:?}");
+    for store in ["memory", "redis://h"] {
+        let (_, warnings) = read(&[empty[0], empty[1], ("SLUICEGATE_STORE", store)]);
+        assert_eq!(warnings, [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn the_variable_that_selects_tls_is_known_to_its_errors() {
+    let switch = |vars: &[(&str, &str)]| redis(vars).server.options.tls.switch;
+    assert_eq!(switch(&[("REDIS_URL", "h:1"), ("REDIS_TLS", "true")]), Some("REDIS_TLS"));
+    assert_eq!(switch(&[("REDIS_URL", "redis://h:1")]), Some("REDIS_TLS"));
+    assert_eq!(switch(&[("REDIS_URL", "rediss://h:1")]), None);
+    assert_eq!(switch(&[("SLUICEGATE_STORE", "rediss://h:1")]), None);
+}
+
+#[test]
 fn ours_is_one_text() {
     let store = redis(&[("SLUICEGATE_STORE", "redis://me:se%40cret@h:1/2")]);
     assert_eq!(store.server.address.to_string(), "redis://h:1/2");

@@ -28,6 +28,7 @@ pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
         "files": rules.sources.iter().map(|source| &source.name).collect::<Vec<_>>(),
         "problems": problems.iter().map(problem).collect::<Value>(),
         "warnings": rules.warnings.iter().map(problem).collect::<Value>(),
+        "notes": rules.notes,
         "totals": { "domains": totals.domains, "rules": totals.rules, "limits": totals.limits },
         "domains": domains.collect::<Value>(),
         "removed": good.map(|good| &good.loaded.removed[..]).unwrap_or_default(),

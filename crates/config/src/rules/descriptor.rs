@@ -68,9 +68,6 @@ impl Reader<'_> {
         let limited = found.get(Key::RateLimit).or(found.get(Key::Limits)).is_some();
         let childless = found.get(Key::Descriptors).is_none_or(|pair| pair.value.is_null());
         self.without_effect(input, &found, limited, childless);
-        let is_detailed = rule.as_ref().is_some_and(|rule| rule.detailed_metric);
-        self.warn_of_values(input, &found, Key::DetailedMetric, is_detailed);
-        self.warn_of_values(input, &found, Key::ValueToMetric, value_to_metric == Ok(true));
         // Invalid parts are reported; the rest remains, so that further problems are found.
         let node = DescriptorConfig {
             key: key.ok()?.to_owned(),
@@ -208,22 +205,6 @@ impl Reader<'_> {
             ),
             _ => String::new(),
         }
-    }
-
-    /// Warns of the first key of a file that adds values to metrics, if metrics have none.
-    fn warn_of_values<'t>(
-        &mut self,
-        input: &Value<'t, '_>,
-        found: &Found<'t>,
-        key: Key,
-        is_on: bool,
-    ) {
-        let Some(pair) = found.get(key).filter(|_| is_on && self.warn_of_values) else { return };
-        self.warn_of_values = false;
-        let message = "has no effect: values in metrics are off; list the most frequent ones of each rule \
-                       with `--metric-values 100` (SLUICEGATE_METRIC_VALUES=100), or remove this \
-                       (reported once for each file)";
-        self.report.warn(pair.key.at, input.field(pair).path, message.to_owned());
     }
 
     /// Reports settings without effect.

@@ -6,7 +6,7 @@ use super::descriptor::Origin;
 use super::forward_auth::ForwardAuthSource;
 use super::keys::{Form, Key, Level};
 use super::reader::{Found, Reader};
-use super::{KEY_CHARS_MAX, Options, Source, VALUE_CHARS_MAX};
+use super::{KEY_CHARS_MAX, Source, VALUE_CHARS_MAX};
 use crate::fields::{Path, Value};
 use crate::problem::{Position, Report, Reported};
 use crate::yaml::{self, Content, Node};
@@ -30,12 +30,7 @@ const START: Position = Position { line: 1, column: 1 };
 
 /// Reads a file. Problems are added to the report; the valid parts are returned, so that they are
 /// compared with other files.
-pub(super) fn read(
-    index: usize,
-    source: &Source,
-    options: &Options,
-    report: &mut Report,
-) -> Option<FileRead> {
+pub(super) fn read(index: usize, source: &Source, report: &mut Report) -> Option<FileRead> {
     let (root, second) = match yaml::first_document(&source.text) {
         Ok(read) => read,
         Err(error) => {
@@ -46,9 +41,7 @@ pub(super) fn read(
     };
     let native = root.as_ref().and_then(native_key);
     let form = if native.is_some() { Form::Native } else { Form::Envoy };
-    let warn_of_values = options.warn_of_metric_values;
-    let mut reader =
-        Reader { form, native, source: index, replaced: false, warn_of_values, report };
+    let mut reader = Reader { form, native, source: index, replaced: false, report };
     if let Some(at) = second {
         let message = "a second document begins here and only the first is read; write a file for \
                        each domain";

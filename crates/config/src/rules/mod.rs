@@ -58,8 +58,6 @@ pub struct Options {
     pub merge_domains: bool,
     /// Whether every rule is in quota mode (`QUOTA_MODE`).
     pub quota_mode: bool,
-    /// Whether to warn of `detailed_metric` and `value_to_metric`: metrics will not have values.
-    pub warn_of_metric_values: bool,
 }
 
 /// The loaded rules.
@@ -140,9 +138,7 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
         .iter()
         .zip(&mut reports)
         .enumerate()
-        .filter_map(|(index, (source, report))| {
-            Some((index, file::read(index, source, options, report)?))
-        })
+        .filter_map(|(index, (source, report))| Some((index, file::read(index, source, report)?)))
         .collect();
     let gathered = domains::gathered(files.into_iter(), options, &mut reports);
     let (removed, limited): (Vec<_>, Vec<_>) = gathered.into_iter().partition(|one| one.removed);

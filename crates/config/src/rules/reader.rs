@@ -21,8 +21,6 @@ pub(super) struct Reader<'r> {
     pub(super) source: usize,
     /// Whether the value is replaced later, so that envoyproxy/ratelimit checks only its types.
     pub(super) replaced: bool,
-    /// Whether to warn of the next key that adds values to metrics.
-    pub(super) warn_of_values: bool,
     pub(super) report: &'r mut Report,
 }
 

@@ -45,8 +45,12 @@ impl FollowedRules {
         };
         let follower = follower.with_removal_grace(settings.rules_removal_grace);
         let (reporter, rules) = (app.clone(), settings.rules.clone());
-        let following =
-            follower.start(RULES_POLL_INTERVAL, move |change| report(&reporter, &rules, change));
+        let mut note = None;
+        report_note(app, &rules, &mut note);
+        let following = follower.start(RULES_POLL_INTERVAL, move |change| {
+            report(&reporter, &rules, change);
+            report_note(&reporter, &rules, &mut note);
+        });
         let following = following.map_err(|error| failed_to("follow the rules", error))?;
         Ok(Self { following: Some(following) })
     }
@@ -107,6 +111,15 @@ fn report(app: &App, rules: &RulesSettings, change: Change) {
             app.health().set_withheld(withheld);
         }
     }
+}
+
+/// Logs the note about values in metrics if it is another one than before.
+fn report_note(app: &App, rules: &RulesSettings, last: &mut Option<String>) {
+    let note = rules.metric_values_note(app.engine().snapshot().rules());
+    if let Some(note) = note.as_ref().filter(|_| note != *last) {
+        events::rules_warning(note);
+    }
+    *last = note;
 }
 
 /// Reports a reading of the files that leaves domains without rules as a load error, and the end of

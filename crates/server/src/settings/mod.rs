@@ -5,6 +5,7 @@
 
 pub(crate) mod go_values;
 mod json;
+mod misspelt;
 mod operators;
 mod rules;
 mod service_links;
@@ -136,13 +137,19 @@ impl Settings {
     pub fn read(vars: &Vars) -> Result<(Self, Vec<String>), SettingsError> {
         let mut reader = Reader::new(vars);
         let settings = Self::of(&mut reader);
-        let mut errors = reader.errors;
+        // First: a misspelt name is the cause of others.
+        let mut errors = misspelt::errors(vars, misspelt::SERVICE);
+        errors.extend(misspelt::errors(vars, misspelt::RULES));
+        errors.extend(reader.errors);
         errors.extend(unknown::errors(vars));
         errors.extend(unsupported::missing_store(vars));
         errors.extend(settings.conflicts());
         if errors.is_empty() {
             let mut warnings = unsupported::warnings(vars, &settings);
-            warnings.extend(settings.warnings());
+            warnings.extend(misspelt::warnings(vars));
+            warnings.extend(settings.resp_warning());
+            warnings.extend(settings.empty_store_warning(vars));
+            warnings.extend(settings.pod_warning(vars));
             warnings.extend(settings.shadow_warning(vars));
             Ok((settings, warnings))
         } else {
@@ -221,8 +228,39 @@ impl Settings {
         }
     }
 
-    /// Valid settings that are probably a mistake.
-    fn warnings(&self) -> Option<String> {
+    /// An empty variable counts as unset, and a template may have left it empty by mistake.
+    fn empty_store_warning(&self, vars: &Vars) -> Option<String> {
+        if self.store != Store::Memory || vars.get("SLUICEGATE_STORE").is_some() {
+            return None;
+        }
+        let names: Vec<&str> =
+            vars.empty_names().filter(|name| name.starts_with("REDIS_")).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{}: empty, which counts as unset; counters are in the memory of this process, so each process \
+                 counts by itself: set REDIS_URL, such as `127.0.0.1:6379`, or SLUICEGATE_STORE=memory to confirm",
+                names.join(", ")
+            )
+        })
+    }
+
+    /// In a pod, loopback is for a sidecar only. An address that is set is intended.
+    fn pod_warning(&self, vars: &Vars) -> Option<String> {
+        let is_set = ["SLUICEGATE_GRPC", "GRPC_HOST"].iter().any(|name| vars.get(name).is_some());
+        match &self.grpc {
+            GrpcAddress::Tcp(grpc) if vars.is_pod() && !is_set && grpc.ip().is_loopback() => {
+                Some(format!(
+                    "the gRPC address `{grpc}` cannot be reached by other pods: set GRPC_HOST=0.0.0.0, or \
+                     SLUICEGATE_GRPC=127.0.0.1:{} if Envoy is in this pod",
+                    grpc.port()
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Valid settings of RESP that are probably a mistake.
+    fn resp_warning(&self) -> Option<String> {
         match (self.resp, &self.resp_password) {
             (None, Some(_)) => Some(
                 "SLUICEGATE_RESP_PASSWORD is set and has no effect: set SLUICEGATE_RESP too, such as `127.0.0.1:6380`"

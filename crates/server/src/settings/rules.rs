@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use sluicegate::RulesError;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::rules::Options;
+use sluicegate::rules::set::RuleSet;
 
 use super::vars::{Reader, Vars};
-use super::{SettingsError, unknown};
+use super::{SettingsError, misspelt, unknown};
 
 /// Files of rules, and how they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +53,11 @@ impl RulesSettings {
     pub fn read(vars: &Vars, paths: &[PathBuf]) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(vars);
         let rules = Self::of(&mut reader, paths);
-        let mut errors = reader.errors;
+        let mut errors = Vec::new();
+        if paths.is_empty() {
+            errors.extend(misspelt::errors(vars, misspelt::RULES));
+        }
+        errors.extend(reader.errors);
         errors.extend(unknown::errors(vars));
         if errors.is_empty() { Ok(rules) } else { Err(SettingsError(errors)) }
     }
@@ -75,6 +80,21 @@ impl RulesSettings {
         }
     }
 
+    /// A note about rules whose `detailed_metric` or `value_to_metric` has no effect: values in
+    /// metrics are off. Files of envoyproxy/ratelimit have them for good reason, so it is no
+    /// warning.
+    #[must_use]
+    pub fn metric_values_note(&self, rules: &RuleSet) -> Option<String> {
+        let mut named = rules.rules().filter(|no| rules.names_values(*no));
+        let first = named.next().filter(|_| self.metric_values == 0)?;
+        let (count, id) = (named.count() + 1, rules.id(first));
+        let rules = if count == 1 { "1 rule asks" } else { &format!("{count} rules ask") };
+        Some(format!(
+            "{rules} for values in metrics (`detailed_metric`, `value_to_metric`), such as `{id}`, which are off: \
+             `--metric-values 100` (SLUICEGATE_METRIC_VALUES=100) lists the most frequent values of each rule"
+        ))
+    }
+
     pub(super) fn of(read: &mut Reader<'_>, given: &[PathBuf]) -> Self {
         let merge_domains = read.is_true("MERGE_DOMAIN_CONFIG");
         let merge_domains = read.boolean("SLUICEGATE_MERGE_DOMAINS").unwrap_or(merge_domains);
@@ -88,11 +108,7 @@ impl RulesSettings {
             paths,
             path_source,
             files: ReadOptions { ignore_dot_files: !included },
-            options: Options {
-                merge_domains,
-                quota_mode: read.is_true("QUOTA_MODE"),
-                warn_of_metric_values: metric_values == 0,
-            },
+            options: Options { merge_domains, quota_mode: read.is_true("QUOTA_MODE") },
             metric_values,
         }
     }

@@ -14,6 +14,26 @@ const OWN: &str = "ADMIN ADMIN_TOKEN ADMIN_TOKEN_FILE CLIENT_CA CLIENT_SAN COMPA
      STORE_NAMESPACE STORE_PASSWORD STORE_PASSWORD_FILE STORE_TIMEOUT STORE_WAIT_REPLICAS \
      TLS_CERT TLS_KEY TRACES UNMATCHED";
 
+/// Names of envoyproxy/ratelimit with our prefix, whose own names differ.
+const OF_ENVOY: [(&str, &str); 7] = [
+    ("SHADOWMODE", "SLUICEGATE_SHADOW"),
+    ("REDISURL", "SLUICEGATE_STORE"),
+    ("REDISAUTH", "SLUICEGATE_STORE_PASSWORD"),
+    ("REDISTIMEOUT", "SLUICEGATE_STORE_TIMEOUT"),
+    ("REDISPOOLSIZE", "SLUICEGATE_STORE_CONNECTIONS"),
+    ("RUNTIMEROOT", "SLUICEGATE_RULES"),
+    ("MERGEDOMAINCONFIG", "SLUICEGATE_MERGE_DOMAINS"),
+];
+
+/// Endpoints with examples of their addresses.
+const ENDPOINTS: [(&str, &str); 5] = [
+    ("HTTP", "127.0.0.1:8080"),
+    ("GRPC", "127.0.0.1:8081"),
+    ("ADMIN", "127.0.0.1:6070"),
+    ("RESP", "127.0.0.1:6380"),
+    ("METRICS", "0.0.0.0:9090"),
+];
+
 /// Last words of a name that ask for an address.
 const ADDRESS_WORDS: [&str; 6] = ["PORT", "HOST", "ADDR", "ADDRESS", "LISTEN", "BIND"];
 
@@ -37,11 +57,19 @@ fn own() -> impl Iterator<Item = &'static str> {
 fn hint(name: &str) -> Option<String> {
     let (first, last) = name.rsplit_once('_').unwrap_or(("", name));
     if ADDRESS_WORDS.contains(&last) {
-        let example = "with an address and a port, such as `127.0.0.1:8080`";
-        return Some(match ["HTTP", "GRPC", "ADMIN", "RESP", "METRICS"].contains(&first) {
-            true => format!("set SLUICEGATE_{first} {example}"),
-            false => format!("set SLUICEGATE_HTTP, SLUICEGATE_GRPC or SLUICEGATE_ADMIN {example}"),
-        });
+        let known = ENDPOINTS.iter().find(|(endpoint, _)| *endpoint == first);
+        let (endpoints, example) = match known {
+            Some((endpoint, example)) => (format!("SLUICEGATE_{endpoint}"), *example),
+            None => {
+                let all = "SLUICEGATE_HTTP, SLUICEGATE_GRPC or SLUICEGATE_ADMIN";
+                (all.to_owned(), "127.0.0.1:8080")
+            }
+        };
+        return Some(format!("set {endpoints} with an address and a port, such as `{example}`"));
+    }
+    let bare = name.replace('_', "");
+    if let Some((_, own)) = OF_ENVOY.iter().find(|(envoy, _)| *envoy == bare) {
+        return Some(format!("did you mean `{own}`?"));
     }
     // Without the prefix, which all of them share: it would make any two short names similar.
     let lower: Vec<String> = own().map(str::to_ascii_lowercase).collect();

@@ -2,7 +2,7 @@
 
 use super::store::{RedisServer, Store};
 use super::vars::Vars;
-use super::{RedisSettings, Settings, go_values};
+use super::{RedisSettings, Settings, go_values, misspelt};
 
 /// A variable without effect.
 struct Unsupported {
@@ -34,6 +34,8 @@ const NATIVE: &str =
     "write such limits in the native form (`limits:`), where a denied request charges nothing";
 const WAITING: &str =
     "a bounded number of calls waits for a permit, and none longer than SLUICEGATE_STORE_TIMEOUT";
+const DOTS: &str = "values are in metrics only with `--metric-values`: in a label of Prometheus with all characters, in \
+                    names of StatsD with their dots, except those of IPv4 addresses";
 const STATSD: &str = "metrics are at `/metrics` of the admin address, for Prometheus";
 
 /// Variables without effect whatever the store is.
@@ -46,7 +48,7 @@ const UNSUPPORTED: &[Unsupported] = &[
     of("DOG_STATSD_*", &[], STATSD),
     of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
     of("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", NO, "times are in seconds"),
-    of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, "descriptor values are never part of a name"),
+    of("SANITIZE_DESCRIPTOR_METRIC_DOTS", NO, DOTS),
     of(
         "USE_CALENDAR_MONTH_RATE_LIMIT",
         NO,
@@ -202,7 +204,7 @@ pub(super) fn warnings(vars: &Vars, settings: &Settings) -> Vec<String> {
         .chain(without_statsd)
         .chain(UNSUPPORTED)
         .collect();
-    let found = find(vars, &all);
+    let found = find(vars, &all).filter(|(name, _)| misspelt::meant(vars, name).is_none());
     found.map(|(name, hint)| format!("{name} is set and has no effect: {hint}")).collect()
 }
 
@@ -211,6 +213,10 @@ pub(super) fn warnings(vars: &Vars, settings: &Settings) -> Vec<String> {
 pub(super) fn missing_store(vars: &Vars) -> Option<String> {
     if ["SLUICEGATE_STORE", "REDIS_URL", "BACKEND_TYPE"].iter().any(|name| vars.get(name).is_some())
     {
+        return None;
+    }
+    // A misspelt address has an error of its own.
+    if misspelt::has_near_miss(vars, "REDIS_URL") {
         return None;
     }
     let all: Vec<&Unsupported> = NEEDS_STORE.iter().collect();

@@ -9,6 +9,9 @@ use std::time::Duration;
 use super::go_values;
 use super::service_links::is_service_link;
 
+/// The service link that every pod has.
+const POD: &str = "KUBERNETES_SERVICE_HOST";
+
 /// Environment variables, overridden by flags. Service links of Kubernetes and Docker are ignored.
 ///
 /// ```
@@ -24,6 +27,7 @@ use super::service_links::is_service_link;
 #[derive(Debug, Clone, Default)]
 pub struct Vars {
     all: BTreeMap<String, Var>,
+    is_pod: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -55,8 +59,11 @@ impl Vars {
     /// Variables by name.
     pub fn new(all: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let all = all.into_iter().map(|(name, text)| (name.into(), text.into()));
+        let mut is_pod = false;
+        let all = all.inspect(|(name, _): &(String, String)| is_pod |= name == POD);
         let all = all.filter(|(name, text): &(String, String)| !is_service_link(name, text));
-        Self { all: all.map(|(name, text)| (name, Var { text, flag: None })).collect() }
+        let all = all.map(|(name, text)| (name, Var { text, flag: None })).collect();
+        Self { all, is_pod }
     }
 
     /// Sets the value of a flag in place of its variable: `SLUICEGATE_HTTP` for `--http`.
@@ -78,6 +85,16 @@ impl Vars {
     /// Names with a value.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str).filter(|name| self.get(name).is_some())
+    }
+
+    /// Names that are set to nothing.
+    pub(super) fn empty_names(&self) -> impl Iterator<Item = &str> {
+        self.all.keys().map(String::as_str).filter(|name| self.get(name).is_none())
+    }
+
+    /// Whether this process runs in a pod of Kubernetes.
+    pub(super) const fn is_pod(&self) -> bool {
+        self.is_pod
     }
 
     /// The flag or variable that set a value.

@@ -162,33 +162,6 @@ fn slots_that_envoy_cannot_release_are_warned_of() {
 }
 
 #[test]
-fn values_that_metrics_will_not_have_are_warned_of_once() {
-    let load = |text: &str, warn_of_metric_values| {
-        let options = Options { warn_of_metric_values, ..Options::default() };
-        let loaded = load(&[source("x", text)], &options).unwrap();
-        loaded.warnings.iter().map(without_name).collect::<Vec<_>>()
-    };
-    let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
-    for (key, column) in [("detailed_metric", 13), ("value_to_metric", 13)] {
-        let two = format!(
-            "domain: d\ndescriptors:\n- {{ key: a, {key}: true, {limit} }}\n- {{ key: b, \
-             detailed_metric: true, {limit} }}\n"
-        );
-        let warnings = load(&two, true);
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        let begins = format!("3:{column}: descriptors[0].{key}: has no effect: values in metrics");
-        assert!(warnings[0].starts_with(&begins), "{warnings:?}");
-        assert!(warnings[0].contains("`--metric-values 100` (SLUICEGATE_METRIC_VALUES=100)"));
-        assert!(load(&two, false).is_empty());
-        let off = one(&format!("key: a, {key}: false, {limit}"));
-        assert!(load(&off, true).is_empty());
-    }
-    let parent =
-        one(&format!("key: a, value_to_metric: true, descriptors: [{{ key: b, {limit} }}]"));
-    assert_eq!(load(&parent, true).len(), 1);
-}
-
-#[test]
 fn failure_policies_beside_errors_are_warned_of_once() {
     let with =
         |policy: &str, limit: &str| format!("key: k{policy}, {limit}, on_store_failure: {policy}");

@@ -3,8 +3,7 @@
 use super::*;
 use sluicegate_rules::domain::Joint;
 
-const MERGE: Options =
-    Options { merge_domains: true, quota_mode: false, warn_of_metric_values: false };
+const MERGE: Options = Options { merge_domains: true, quota_mode: false };
 const LIMIT: &str = "rate_limit: { unit: day, requests_per_unit: 5 }";
 
 fn file(name: &str, domain: &str, key: &str) -> Source {
