@@ -263,8 +263,8 @@ impl Builder {
     ///
     /// # Errors
     /// When there is no limit or more than [`LIMITS_MAX`](crate::LIMITS_MAX), two limits have the
-    /// same name, a number is out of range, a limit does not support the mode or the consistency, or the memory has a limiter of
-    /// the same name.
+    /// same name, a number is out of range, a limit does not support the mode or the consistency,
+    /// or the memory has a limiter of the same name.
     pub fn build(mut self) -> Result<Limiter, LimitError> {
         let limits = self.take_limits()?;
         let rule = Rule::new(limits, self.mode)?;

@@ -9,8 +9,8 @@ use super::{Event, Listener};
 const KEY_BYTES_MAX: usize = 100;
 
 /// Reports every denial as a DEBUG event of the target `sluicegate`, with the fields `limiter`,
-/// `limit` (the name of the limit that denied), `operation`, `cost` and `retry_after_us`. A request to
-/// several limiters is reported by the one that denied it.
+/// `limit` (the name of the limit that denied), `operation`, `cost` and `retry_after_us`. A request
+/// to several limiters is reported by the one that denied it.
 ///
 /// ```
 /// use sluicegate::limit::TokenBucket;

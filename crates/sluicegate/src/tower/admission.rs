@@ -287,7 +287,7 @@ impl<'a> Admitting<'a> {
     }
 }
 
-/// What the listeners of a group's limiters are told about its verdict.
+/// Reports of a group's verdict, for the listeners of its limiters.
 fn reports<'a>(
     group: &'a [LimiterCheck<'_>],
     cost: u64,
