@@ -50,9 +50,9 @@ impl EngineBuilder {
         Self { near_limit_ratio: Some(ratio), ..self }
     }
 
-    /// Maximum number of values that [`Snapshot::value_stats`](super::Snapshot::value_stats) lists for a rule with
-    /// `detailed_metric` or `value_to_metric`; by default 0, and hits are counted by rule alone.
-    /// All rules together list at most 10,000 values.
+    /// Maximum number of values that [`Snapshot::value_stats`](super::Snapshot::value_stats) lists
+    /// for a rule with `detailed_metric` or `value_to_metric`; by default 0, and hits are counted
+    /// by rule alone. All rules together list at most 10,000 values.
     ///
     /// ```
     /// # #[cfg(feature = "config")] {
