@@ -53,7 +53,8 @@ export interface Charge extends Cost {
 /** State of one limit. */
 export interface LimitState {
   limit: string;
-  allowed: boolean;
+  /** Of `inspect`: whether it admits a cost of 1. Absent beside a decision, as is `retry_after_ms`. */
+  allowed?: boolean;
   algorithm?: string;
   quota?: number;
   window_ms?: number;
@@ -61,6 +62,14 @@ export interface LimitState {
   reset_after_ms?: number;
   retry_after_ms?: number;
   enforced?: boolean;
+}
+
+/** State of the limits of one descriptor. */
+export interface KeyState {
+  rule?: string | null;
+  /** Why there is no rule, as in `Status`. */
+  reason?: string;
+  limits: LimitState[];
 }
 
 /** Result of one descriptor. */
@@ -159,7 +168,7 @@ export class Client {
   /** A reservation by its token. */
   reservation(token: string): Reservation;
   /** State of every limit of each descriptor (operators only). */
-  inspect(domain: string, descriptors: Descriptors): Promise<{ rule?: string; limits: LimitState[] }[]>;
+  inspect(domain: string, descriptors: Descriptors): Promise<KeyState[]>;
   /** The rules of a request, the decision, and its reason (operators only). */
   explain(
     domain: string,
@@ -168,7 +177,8 @@ export class Client {
   ): Promise<{ allowed: boolean; why: string; hint: string | null; [field: string]: unknown }>;
   /** Resets the limits of each descriptor (operators only). */
   reset(domain: string, descriptors: Descriptors): Promise<Decision>;
-  /** Gives hits back without a charge: a top-up (operators only). */
+  /** Gives hits back without a charge: a top-up (operators only). A credit that is not given throws;
+   * `allowed` is whether a check of one hit would pass now, and `false` while debt remains. */
   credit(domain: string, descriptors: Descriptors, options: { hits: number; idempotencyKey?: string }): Promise<Decision>;
 }
 
@@ -185,8 +195,8 @@ export class Reservation {
   readonly token?: string;
   readonly decision?: Decision;
   readonly isSettled: boolean;
-  /** Whether `autoRenew` found it expired: what it held is released, and a commit within a day is
-   * charged in full. */
+  /** Whether a renewal found it expired: what it held is released, and a commit within a day is
+   * charged in full. A reservation that was lost in a restart is not expired. */
   readonly isExpired: boolean;
   /** Charges the actual cost, and releases the rest or charges the excess. With `partial`, the rest
    * stays reserved, and the next commit counts what was used since this one. */

@@ -211,7 +211,12 @@ export class Reservation {
   }
 
   async renew(ttlMs) {
-    return this.#client[SETTLE]("/v1/renew", { reservation: this.token, ttl_ms: ttlMs }, "expires_after_ms");
+    try {
+      return await this.#client[SETTLE]("/v1/renew", { reservation: this.token, ttl_ms: ttlMs }, "expires_after_ms");
+    } catch (error) {
+      this.isExpired = error.context?.reason === "expired";
+      throw error;
+    }
   }
 
   async autoRenew(ttlMs, work) {
@@ -223,7 +228,6 @@ export class Reservation {
         schedule(Math.min(leftMs, ttlMs));
       } catch (error) {
         if (error instanceof Unavailable) schedule(ttlMs);
-        else this.isExpired = !this.isSettled && error.status === 410;
       }
     };
     const schedule = (leftMs) => {

@@ -156,6 +156,7 @@ test("a mistyped key is named", async () => {
   const { statuses } = await client.check("test", { usr: "i" });
   assert.deepEqual(statuses, [{ allowed: true, rule: null, reason: "no_rule" }]);
   assert.match((await client.explain("test", { usr: "i" })).hint, /did you mean `user`/);
+  assert.deepEqual(await client.inspect("test", { usr: "i" }), [{ limits: [], rule: null, reason: "no_rule" }]);
 });
 
 test("all attempts of a waiting call share one deadline", async () => {
@@ -184,10 +185,18 @@ test("a timer renews a reservation, and reports its expiry", async () => {
     return held.commit(250);
   });
   assert.deepEqual([settled.returned, held.isExpired], [550, false]);
-  const other = client.reservation(held.token);
-  await other.autoRenew(3, async () => {
-    while (!other.isExpired) await new Promise(setImmediate);
+  const gone = (reason) => {
+    const error = { code: "settled_reservation", message: "m", context: { reason } };
+    const { fetch } = faults({ answer: [410, JSON.stringify({ error })] });
+    return new Client(url, { fetch }).reservation("t");
+  };
+  const expired = gone("expired");
+  await expired.autoRenew(3, async () => {
+    while (!expired.isExpired) await new Promise(setImmediate);
   });
+  const lost = gone("unknown");
+  await assert.rejects(lost.renew(3), { code: "settled_reservation" });
+  assert.equal(lost.isExpired, false);
 });
 
 function deferred() {

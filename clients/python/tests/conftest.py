@@ -22,23 +22,45 @@ HERE = Path(__file__).parent
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture(scope="session")
-def service() -> Iterator[str]:
-    """The URL of a service with the rules of this folder."""
+def start_service(http: str, *settings: str) -> Tuple["subprocess.Popen[bytes]", str]:
+    """A service with the rules of this folder, and its URL."""
     program = os.environ.get(
         "SLUICEGATE_TEST_SERVICE", str(HERE / "../../../target/debug/sluicegate")
     )
     if not Path(program).exists():
         pytest.exit(f"no service at {program}: build it, or set SLUICEGATE_TEST_SERVICE to it", 1)
-    args = [program, "serve", "--json", "--rules", str(HERE / "rules.yaml")]
-    for endpoint in ("--http", "--grpc", "--admin"):
+    args = [program, "serve", "--json", "--rules", str(HERE / "rules.yaml"), "--http", http]
+    for endpoint in ("--grpc", "--admin"):
         args += [endpoint, "127.0.0.1:0"]
-    with subprocess.Popen(args, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+    process = subprocess.Popen([*args, *settings], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    return process, f"http://{json.loads(process.stdout.readline())['http']}"
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[str]:
+    """The URL of a service."""
+    process, url = start_service("127.0.0.1:0")
+    with process:
         try:
-            yield f"http://{json.loads(process.stdout.readline())['http']}"
+            yield url
         finally:
             process.kill()
+
+
+class RestartedService:
+    """A service that stops and starts again at the same address."""
+
+    def __init__(self, *settings: str) -> None:
+        self._settings = settings
+        self._process, self.url = start_service("127.0.0.1:0", *settings)
+
+    def start(self) -> None:
+        self._process, _ = start_service(self.url.removeprefix("http://"), *self._settings)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=30)
 
 
 @pytest.fixture(autouse=True)

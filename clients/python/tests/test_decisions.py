@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate import Client, Denied, Descriptor, LimitOverride, Request, ServiceError
+from sluicegate import (
+    Client,
+    Decision,
+    Denied,
+    Descriptor,
+    LimitOverride,
+    Request,
+    ServiceError,
+    Status,
+)
 
 
 def test_a_check_is_charged_until_it_is_denied(client: Client, name: str) -> None:
@@ -27,8 +36,15 @@ def test_a_cost_that_never_passes_has_no_retry_after(client: Client, name: str) 
     decision = client.check("test", {"user": name}, hits=4)
     assert not decision and decision.retry_after is None
     assert decision.statuses[0].max_cost == 3
-    with pytest.raises(Denied, match="waiting does not help"):
+    with pytest.raises(Denied, match="waiting does not help") as raised:
         decision.or_raise()
+    assert raised.value.retry_after_header is None
+
+
+def test_a_retry_after_header_has_whole_seconds() -> None:
+    for retry_after, header in [(0.001, "1"), (2.0, "2"), (2.1, "3")]:
+        status = Status(False, retry_after=retry_after)
+        assert Denied(Decision(False, "service", (status,))).retry_after_header == header
 
 
 def test_costs_of_descriptors_and_keys_that_are_fields(client: Client, name: str) -> None:
@@ -98,6 +114,8 @@ def test_a_mistyped_key_is_named(client: Client, name: str) -> None:
     assert client.check("tets", {"user": name}).statuses[0].reason == "no_domain"
     assert client.check("test", {"user": name}).statuses[0].reason is None
     assert "`user`" in str(client.explain("test", {"usr": name}).hint)
+    (state,) = client.inspect("test", {"usr": name})
+    assert (state.rule, state.reason, state.limits) == (None, "no_rule", ())
 
 
 def test_an_invalid_request_is_an_error_and_not_a_denial(client: Client) -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from conftest import Faults
+from conftest import LOSE, Faults, MakeClient, RestartedService
 
-from sluicegate import AsyncClient, Client, Decision, SettledReservation, UnknownReservation
-from sluicegate._protocol import Answer, Issued, Pause, Protocol, ReservationState, Send
+from sluicegate import (
+    AsyncClient,
+    Client,
+    Decision,
+    Descriptor,
+    SettledReservation,
+    UnknownReservation,
+)
+from sluicegate._protocol import Issued, Pause, Protocol, ReservationState, Send
+from sluicegate._wire import Answer
 
 
 def used(client: Client, name: str) -> list[object]:
@@ -64,11 +74,95 @@ def test_a_reservation_waits_and_settles_what_it_waited_for(client: Client, name
         assert held.commit(0).source == "service"
 
 
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_an_outage_in_a_stream_loses_no_usage(
+    make_client: MakeClient, tmp_path: Path, has_snapshot: bool
+) -> None:
+    snapshot = ["--snapshot", str(tmp_path / "counters")] if has_snapshot else []
+    service = RestartedService(*snapshot)
+    try:
+        with make_client(service.url) as client:
+            slot = Descriptor({"slot": "a"}, hits=1)
+            with client.reserve("test", {"tokens": "a"}, slot, hits=800) as held:
+                assert held.commit_total(100, partial=True).source == "service"
+                service.stop()
+                assert held.commit_total(200, partial=True).source == "policy"
+                assert held.committed == 100
+                with client.reserve("test", {"tokens": "b"}, hits=50) as begun_in_outage:
+                    assert begun_in_outage.token is None
+                    assert begun_in_outage.commit_total(30).source == "policy"
+                service.start()
+                assert held.commit_total(250, partial=True).source == "service"
+                assert held.commit_total(262).source == "service"
+            assert begun_in_outage.commit_total(30).source == "service"
+            assert begun_in_outage.commit_total(30).source == "service"
+            lost_in_restart = 0 if has_snapshot else 100
+            assert used(client, "a") == [262 - lost_in_restart] * 2
+            assert used(client, "b") == [30, 30]
+    finally:
+        service.stop()
+
+
+def test_a_total_whose_response_was_lost_is_charged_once(
+    make_client: MakeClient, name: str
+) -> None:
+    faults = Faults()
+    with make_client(transport=faults) as client:
+        with client.reserve("test", {"tokens": name}, hits=800) as held:
+            faults.script += [LOSE, LOSE]
+            assert held.commit_total(100, partial=True).source == "policy"
+            assert held.commit_total(150, partial=True).source == "service"
+            faults.script += [LOSE, LOSE]
+            assert held.commit_total(200).source == "policy"
+        assert held.commit_total(200).source == "service" and held.committed == 200
+        assert used(client, name) == [200, 200]
+
+
+def test_an_exception_confirms_the_last_total_before_the_release(
+    make_client: MakeClient, name: str
+) -> None:
+    faults = Faults()
+    busy = (503, b'{"error":{"code":"overloaded","message":"too many","context":{}}}')
+    with make_client(transport=faults) as client:
+        with pytest.raises(ZeroDivisionError):
+            with client.reserve("test", {"tokens": name}, hits=800) as held:
+                faults.script += [busy, busy]
+                assert held.commit_total(100, partial=True).source == "policy"
+                raise ZeroDivisionError
+        assert used(client, name) == [100, 100]
+
+
+def test_a_total_below_the_committed_one_returns_nothing(client: Client, name: str) -> None:
+    with client.reserve("test", {"tokens": name}, hits=800) as held:
+        held.commit_total(300, partial=True)
+        assert held.commit_total(250).returned == 500
+    assert used(client, name) == [300, 300]
+    with pytest.raises(ValueError, match="used -1: must be 0 or more"):
+        held.commit_total(-1)
+
+
+def test_a_total_of_a_cancelled_reservation_raises(client: Client, name: str) -> None:
+    held = client.reserve("test", {"tokens": name}, hits=800)
+    held.cancel()
+    with pytest.raises(SettledReservation) as raised:
+        held.commit_total(100)
+    assert raised.value.reason == "cancelled"
+
+
 def test_a_top_up_needs_no_proof(client: Client, name: str) -> None:
     client.check("test", {"tokens": name}, hits=900)
     assert not client.check("test", {"tokens": name}, hits=200)
-    assert client.credit("test", {"tokens": name}, hits=500).allowed
+    credit = client.credit("test", {"tokens": name}, hits=500)
+    assert credit and credit.allowed_now
     assert used(client, name) == [400, 400]
+
+
+def test_a_credit_is_true_while_debt_remains(client: Client, name: str) -> None:
+    client.reserve("test", {"tokens": name}, hits=1000).commit(1500)
+    credit = client.credit("test", {"tokens": name}, hits=100)
+    assert credit and not credit.allowed_now
+    returned = [(one.limit, one.hits) for one in credit.statuses[0].returned]
+    assert returned == [("minute", 100), ("day", 100)]
 
 
 def test_every_limit_on_request(client: Client, name: str) -> None:
@@ -109,12 +203,39 @@ def test_a_timer_ends_at_an_expired_reservation() -> None:
     held = reserved(60)
     timer = renewing(held, 60)
     next(timer), next(timer)
-    gone = b'{"error":{"code":"settled_reservation","message":"the reservation expired"}}'
     with pytest.raises(StopIteration):
-        timer.send(Answer(410, gone))
+        timer.send(gone("expired"))
     assert held.is_expired
     with pytest.raises(ValueError, match="ttl 0: must be above 0"):
         renewing(held, 0)
+
+
+def gone(reason: str) -> Answer:
+    error = {"code": "settled_reservation", "message": "m", "context": {"reason": reason}}
+    return Answer(410, json.dumps({"error": error}).encode())
+
+
+@pytest.mark.parametrize("reason", ["expired", "unknown"])
+def test_a_renewal_tells_an_expired_reservation_from_a_lost_one(
+    make_client: MakeClient, name: str, reason: str
+) -> None:
+    faults = Faults()
+    with make_client(transport=faults) as client:
+        held = client.reserve("test", {"tokens": name})
+        answer = gone(reason)
+        faults.script.append((answer.status, answer.body))
+        with pytest.raises(SettledReservation) as raised:
+            held.renew(60)
+        assert raised.value.reason == reason
+        assert held.is_expired == (reason == "expired")
+
+
+def test_a_lifetime_is_above_zero(client: Client, name: str) -> None:
+    with pytest.raises(ValueError, match="ttl 0: must be above 0 seconds"):
+        client.reserve("test", {"tokens": name}, ttl=0)
+    with client.reserve("test", {"tokens": name}) as held:
+        with pytest.raises(ValueError, match="ttl -1: must be above 0 seconds"):
+            held.renew(-1)
 
 
 class Renewals(Faults):

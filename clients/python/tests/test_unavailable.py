@@ -80,6 +80,7 @@ def test_the_policy_is_visible_in_the_decision(make_client: MakeClient) -> None:
         with denied() as raised:
             client.reserve("test", {"user": "x"})
         assert str(raised.value) == "denied: the service is unavailable"
+        assert raised.value.retry_after_header is None
     with make_client(unreachable(), on_unavailable="raise") as client:
         with pytest.raises(Unavailable, match="no response: ConnectError"):
             client.check("test", {"user": "x"})

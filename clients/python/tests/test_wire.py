@@ -50,7 +50,7 @@ CASES: list[Tuple[Callable[[Client, Reservation], object], str, Any, Any, object
         60,
     ),
     (
-        lambda client, held: client.credit("d", {"k": "v"}, hits=100).remaining,
+        lambda client, held: client.credit("d", {"k": "v"}, hits=100).statuses[0].remaining,
         "/v1/keys/credit",
         {"domain": "d", "descriptors": [{"k": "v"}], "hits": 100},
         DECISION,

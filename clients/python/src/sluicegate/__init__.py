@@ -23,6 +23,7 @@ from ._errors import (
 from ._protocol import UnavailablePolicy
 from ._sync import Client, Reservation
 from ._types import (
+    Credit,
     Decision,
     Descriptor,
     Explanation,
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncClient",
     "AsyncReservation",
     "Client",
+    "Credit",
     "Decision",
     "Denied",
     "Descriptor",

@@ -23,8 +23,6 @@ import httpx
 
 from ._errors import SluicegateError
 from ._protocol import (
-    Answer,
-    Event,
     Exchange,
     Issued,
     Pause,
@@ -34,6 +32,7 @@ from ._protocol import (
 )
 from ._types import (
     AnyDescriptor,
+    Credit,
     Decision,
     Explanation,
     KeyState,
@@ -41,6 +40,7 @@ from ._types import (
     Request,
     Settlement,
 )
+from ._wire import Answer, Event
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ class AsyncClient:
         *descriptors: AnyDescriptor,
         hits: int,
         idempotency_key: Optional[str] = None,
-    ) -> Decision:
+    ) -> Credit:
         """As `Client.credit`."""
         request = Request(domain, *descriptors, hits=hits)
         return await self._run(self._protocol.credit(request, idempotency_key))
@@ -216,10 +216,11 @@ class AsyncReservation(ReservationState):
     ) -> None:
         if self.is_settled:
             return
+        protocol = self._client._protocol
         # Also in a cancelled task.
-        with anyio.move_on_after(self._client._protocol.longest, shield=True):
+        with anyio.move_on_after(protocol.longest, shield=True):
             try:
-                await self.cancel()
+                await self._client._run(protocol.release(self))
             except SluicegateError:
                 pass  # It expires.
 
@@ -233,6 +234,10 @@ class AsyncReservation(ReservationState):
         self.is_settled = not partial
         return settled
 
+    async def commit_total(self, used: int, *, partial: bool = False) -> Settlement:
+        """As `Reservation.commit_total`."""
+        return await self._client._run(self._client._protocol.commit_total(self, used, partial))
+
     async def cancel(self, *, idempotency_key: Optional[str] = None) -> Settlement:
         """As `Reservation.cancel`."""
         protocol = self._client._protocol
@@ -242,9 +247,7 @@ class AsyncReservation(ReservationState):
 
     async def renew(self, ttl: float) -> Renewal:
         """As `Reservation.renew`."""
-        renewal = await self._client._run(self._client._protocol.renew(self.token, ttl))
-        self.expires_after = renewal.expires_after or self.expires_after
-        return renewal
+        return await self._client._run(self._client._protocol.renew(self, ttl))
 
     @contextlib.asynccontextmanager
     async def auto_renew(self, ttl: Optional[float] = None) -> AsyncIterator[None]:

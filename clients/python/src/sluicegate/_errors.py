@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ class Denied(SluicegateError):
 
     @property
     def retry_after(self) -> Optional[float]:
-        """Seconds to wait; `None` if waiting does not help."""
+        """Seconds to wait; `None` if waiting does not help, or the policy denied the request."""
         return self.decision.retry_after
+
+    @property
+    def retry_after_header(self) -> Optional[str]:
+        """Value of a `Retry-After` header, in whole seconds; `None` if there is none to send."""
+        return None if self.retry_after is None else str(math.ceil(self.retry_after))
 
 
 class Unavailable(SluicegateError):
@@ -53,6 +59,11 @@ class UnknownReservation(ServiceError):
 
 
 class SettledReservation(ServiceError):
-    """Nothing is held any more: the reservation was committed or cancelled before, its counters
-    were lost in a restart, or it expired. An expired one cannot be renewed; a commit within a day
-    after the expiry is accepted, and charged in full."""
+    """Nothing is held any more; `reason` says why."""
+
+    @property
+    def reason(self) -> str:
+        """`committed` or `cancelled` before. `expired`: it cannot be renewed, but a commit within a
+        day is accepted, and charged in full. `unknown`: its counters were lost in a restart, or
+        another node has settled it; a commit is not accepted."""
+        return str(self.context.get("reason", "unknown"))

@@ -6,15 +6,12 @@ the `Answer` or the failure, and returns the result. A client only performs the 
 
 from __future__ import annotations
 
-import json
 import random
 import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import (
-    Any,
     Callable,
-    Dict,
     Generator,
     Iterable,
     Literal,
@@ -25,30 +22,28 @@ from typing import (
     Union,
 )
 
-from ._errors import (
-    ServiceError,
-    SettledReservation,
-    Unavailable,
-    UnknownReservation,
-)
-from ._types import (
-    Decision,
-    Descriptor,
-    Explanation,
-    KeyState,
-    LimitState,
-    Renewal,
-    Request,
-    ReturnedHits,
-    Settlement,
-    Status,
+from ._errors import Denied, ServiceError, SettledReservation, Unavailable
+from ._types import Credit, Decision, Explanation, KeyState, Renewal, Request, Settlement
+from ._wire import (
+    Answer,
+    Event,
+    Json,
+    decision_of,
+    encode,
+    failure_of,
+    limits_of,
+    millis,
+    parse_answer,
+    request_body,
+    seconds_of,
+    settlement_of,
+    status_of,
+    ttl_millis,
 )
 
 T = TypeVar("T")
-Json = Dict[str, Any]
 UnavailablePolicy = Literal["allow", "deny", "raise"]
 
-_RESERVED_KEYS = frozenset(("entries", "hits", "limit"))
 _RETRIED = frozenset((502, 503, 504))
 _RETRY_PAUSE = 0.05
 _DEFAULT_TTL = 60.0
@@ -73,16 +68,7 @@ class Pause:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A response."""
-
-    status: int
-    body: bytes
-
-
 Action = Union[Send, Pause]
-Event = Union[Answer, Exception, None]
 Exchange = Generator[Action, Event, T]
 
 
@@ -93,6 +79,16 @@ class Issued:
     token: Optional[str]
     expires_after: Optional[float]
     decision: Decision
+    request: Optional[Request] = None
+
+
+@dataclass(frozen=True)
+class UnconfirmedCommit:
+    """A commit without a response. It is sent again under its key, so that it is charged once."""
+
+    hits: int
+    partial: bool
+    key: str
 
 
 class ReservationState:
@@ -106,8 +102,12 @@ class ReservationState:
         self.decision = issued.decision
         self.is_settled = False
         self.is_expired = False
-        """Whether `auto_renew` found it expired: what it held is released, and a commit within a
-        day is charged in full."""
+        """Whether a renewal found it expired: what it held is released, and a commit within a day
+        is charged in full."""
+        self.committed = 0
+        """Hits of `commit_total` that the service has confirmed."""
+        self.request = issued.request
+        self.unconfirmed: Optional[UnconfirmedCommit] = None
 
 
 class Protocol:
@@ -143,10 +143,10 @@ class Protocol:
     # === decisions ===
 
     def check(self, request: Request, limits: bool, key: Optional[str]) -> Exchange[Decision]:
-        proof = (key or _new_key(), _encode(_request(request, limits)))
+        proof = (key or _new_key(), encode(request_body(request, limits)))
 
         def parse(answer: Json) -> Decision:
-            decision = _decision(answer)
+            decision = decision_of(answer)
             return replace(decision, proof=proof) if decision.allowed else decision
 
         return self._decide("/v1/check", proof[1], parse, self._policy, key=proof[0])
@@ -154,20 +154,20 @@ class Protocol:
     def check_many(
         self, requests: Iterable[Request], limits: bool, key: Optional[str]
     ) -> Exchange[Tuple[Decision, ...]]:
-        checks = [_request(one, limits) for one in requests]
+        checks = [request_body(one, limits) for one in requests]
 
         def parse(answer: Json) -> Tuple[Decision, ...]:
-            return tuple(map(_decision, answer["answers"]))
+            return tuple(map(decision_of, answer["answers"]))
 
         def policy(error: Unavailable) -> Tuple[Decision, ...]:
             return (self._policy(error),) * len(checks)
 
-        body = _encode({"checks": checks})
+        body = encode({"checks": checks})
         return self._decide("/v1/check", body, parse, policy, key=key or _new_key())
 
     def peek(self, request: Request, limits: bool) -> Exchange[Decision]:
-        body = _encode(_request(request, limits))
-        return self._decide("/v1/peek", body, _decision, self._policy)
+        body = encode(request_body(request, limits))
+        return self._decide("/v1/peek", body, decision_of, self._policy)
 
     def refund(self, decision: Decision) -> Exchange[Decision]:
         if decision.source == "policy":
@@ -175,14 +175,14 @@ class Protocol:
         if decision.proof is None:
             raise ValueError("only an admitted check can be refunded; cancel a reservation instead")
         key, body = decision.proof
-        return self._decide("/v1/refund", body, _decision, self._policy, key=key)
+        return self._decide("/v1/refund", body, decision_of, self._policy, key=key)
 
     def wait(
         self, request: Request, timeout: float, limits: bool, key: Optional[str]
     ) -> Exchange[Decision]:
-        body = _encode({**_request(request, limits), "timeout_ms": _millis(timeout)})
+        body = encode({**request_body(request, limits), "timeout_ms": millis(timeout)})
         key = key or _new_key()
-        return self._decide("/v1/wait", body, _decision, self._policy, key=key, wait=timeout)
+        return self._decide("/v1/wait", body, decision_of, self._policy, key=key, wait=timeout)
 
     # === reservations ===
 
@@ -194,22 +194,23 @@ class Protocol:
         limits: bool,
         key: Optional[str],
     ) -> Exchange[Issued]:
-        body = _request(request, limits)
+        body = request_body(request, limits)
         if ttl is not None:
-            body["ttl_ms"] = max(_millis(ttl), 1)
+            body["ttl_ms"] = ttl_millis(ttl)
         if wait is not None:
-            body["timeout_ms"] = _millis(wait)
+            body["timeout_ms"] = millis(wait)
 
         def parse(answer: Json) -> Issued:
-            decision = _decision(answer).or_raise()
-            return Issued(answer["reservation"], _seconds(answer, "expires_after_ms"), decision)
+            decision = decision_of(answer).or_raise()
+            expires_after = seconds_of(answer, "expires_after_ms")
+            return Issued(answer["reservation"], expires_after, decision, request)
 
         def policy(error: Unavailable) -> Issued:
-            return Issued(None, None, self._policy(error).or_raise())
+            return Issued(None, None, self._policy(error).or_raise(), request)
 
         return self._decide(
             "/v1/reserve",
-            _encode(body),
+            encode(body),
             parse,
             policy,
             key=key or _new_key(),
@@ -227,25 +228,108 @@ class Protocol:
     def cancel(self, token: Optional[str], key: Optional[str]) -> Exchange[Settlement]:
         return self._settle("/v1/cancel", token, {"reservation": token}, key, is_final=True)
 
-    def renew(self, token: Optional[str], ttl: float) -> Exchange[Renewal]:
-        if token is None:
+    def commit_total(
+        self, held: ReservationState, used: int, partial: bool
+    ) -> Exchange[Settlement]:
+        """Commits what was used since the last confirmed commit, after an unconfirmed one."""
+        if used < 0:
+            raise ValueError(f"used {used!r}: must be 0 or more")
+        return self._commit_total(held, used, partial)
+
+    def _commit_total(
+        self, held: ReservationState, used: int, partial: bool
+    ) -> Exchange[Settlement]:
+        earlier = held.unconfirmed
+        if earlier is not None:
+            settlement = yield from self._confirm(held, earlier)
+            is_done = not earlier.partial and used <= held.committed
+            if settlement.source == "policy" or is_done:
+                return settlement
+        hits = max(used - held.committed, 0)
+        if hits == 0 and held.is_settled:
+            return Settlement("service")
+        return (yield from self._confirm(held, UnconfirmedCommit(hits, partial, _new_key())))
+
+    def release(self, held: ReservationState) -> Exchange[None]:
+        """Releases what was not committed, after an unconfirmed commit."""
+        is_away = False
+        if held.unconfirmed is not None:
+            settlement = yield from self._confirm(held, held.unconfirmed)
+            is_away = settlement.source == "policy"
+        if not is_away:
+            yield from self.cancel(held.token, None)
+        held.is_settled = True
+
+    def _confirm(self, held: ReservationState, commit: UnconfirmedCommit) -> Exchange[Settlement]:
+        """Commits, and anew if the service does not have the reservation. A call that the policy
+        admitted has none; one without a snapshot is lost in a restart."""
+        is_repeated = held.unconfirmed is commit
+        held.unconfirmed = commit
+        token, hits, is_final = held.token, commit.hits, not commit.partial
+        try:
+            settlement = yield from self.commit(token, hits, commit.partial, commit.key)
+        except SettledReservation as error:
+            is_ours = is_final and is_repeated and error.reason in ("committed", "unknown")
+            if is_ours:
+                settlement = Settlement("service")
+            elif error.reason == "unknown" and held.request is not None:
+                token = None
+            else:
+                held.unconfirmed = None
+                raise
+        if token is None and held.request is not None:
+            settlement = yield from self._commit_anew(held, held.request, commit)
+        if settlement.source == "service":
+            held.unconfirmed = None
+            held.committed += hits
+        # A final commit without a response is not followed by a cancellation.
+        held.is_settled = is_final
+        return settlement
+
+    def _commit_anew(
+        self, held: ReservationState, request: Request, commit: UnconfirmedCommit
+    ) -> Exchange[Settlement]:
+        """Reserves nothing, which is admitted even in debt, and commits to that."""
+        # Those with a cost of their own, such as slots, have nothing to commit.
+        shared = [one for one in request.descriptors if one.hits is None]
+        if not shared:
+            return Settlement("service")
+        nothing = Request(request.domain, *shared, hits=0)
+        try:
+            issued = yield from self.reserve(nothing, None, None, False, None)
+        except Denied as denied:
+            return Settlement("policy", error=denied)
+        if issued.token is None:
+            return Settlement("policy", error=issued.decision.error)
+        held.token = issued.token
+        return (yield from self.commit(held.token, commit.hits, commit.partial, commit.key))
+
+    def renew(self, held: ReservationState, ttl: float) -> Exchange[Renewal]:
+        if held.token is None:
             return _finished(Renewal("policy"))
-        body = _encode({"reservation": token, "ttl_ms": max(_millis(ttl), 1)})
+        return self._renew(held, encode({"reservation": held.token, "ttl_ms": ttl_millis(ttl)}))
+
+    def _renew(self, held: ReservationState, body: bytes) -> Exchange[Renewal]:
 
         def parse(answer: Json) -> Renewal:
-            return Renewal("service", _seconds(answer, "expires_after_ms"))
+            return Renewal("service", seconds_of(answer, "expires_after_ms"))
 
         def policy(error: Unavailable) -> Renewal:
             return Renewal("policy", error=error)
 
-        return self._decide("/v1/renew", body, parse, policy)
+        try:
+            renewal = yield from self._decide("/v1/renew", body, parse, policy)
+        except SettledReservation as error:
+            held.is_expired = error.reason == "expired"
+            raise
+        held.expires_after = renewal.expires_after or held.expires_after
+        return renewal
 
     def auto_renew(self, held: ReservationState, ttl: Optional[float]) -> Exchange[None]:
         """Renews a reservation three times per lifetime, until it has expired or is settled."""
         if ttl is None:
             ttl = held.expires_after or _DEFAULT_TTL
-        elif ttl <= 0:
-            raise ValueError(f"ttl {ttl!r}: must be above 0 seconds")
+        ttl_millis(ttl)
         return self._auto_renew(held, ttl)
 
     def _auto_renew(self, held: ReservationState, ttl: float) -> Exchange[None]:
@@ -255,12 +339,10 @@ class Protocol:
             if held.is_settled:
                 return
             try:
-                renewal = yield from self.renew(held.token, ttl)
-                held.expires_after = renewal.expires_after or held.expires_after
+                yield from self.renew(held, ttl)
             except Unavailable:
                 pass  # The next one may be in time.
-            except ServiceError as error:
-                held.is_expired = not held.is_settled and error.status == 410
+            except ServiceError:
                 return
 
     def _settle(
@@ -272,16 +354,17 @@ class Protocol:
         def policy(error: Unavailable) -> Settlement:
             return Settlement("policy", error=error)
 
-        encoded = _encode(body)
+        encoded = encode(body)
         return self._decide(
-            path, encoded, _settlement, policy, key=key or _new_key(), settles=is_final
+            path, encoded, settlement_of, policy, key=key or _new_key(), settles=is_final
         )
 
     # === operators ===
 
     def inspect(self, request: Request) -> Exchange[Tuple[KeyState, ...]]:
         def parse(answer: Json) -> Tuple[KeyState, ...]:
-            return tuple(KeyState(k.get("rule"), _limits(k)) for k in answer["keys"])
+            keys = answer["keys"]
+            return tuple(KeyState(k.get("rule"), limits_of(k), k.get("reason")) for k in keys)
 
         return self._operate("/v1/keys/inspect", request, parse)
 
@@ -292,10 +375,13 @@ class Protocol:
         return self._operate("/v1/explain", request, parse)
 
     def reset(self, request: Request) -> Exchange[Decision]:
-        return self._operate("/v1/keys/reset", request, _decision)
+        return self._operate("/v1/keys/reset", request, decision_of)
 
-    def credit(self, request: Request, key: Optional[str]) -> Exchange[Decision]:
-        return self._operate("/v1/keys/credit", request, _decision, key or _new_key())
+    def credit(self, request: Request, key: Optional[str]) -> Exchange[Credit]:
+        def parse(answer: Json) -> Credit:
+            return Credit(answer["allowed"], tuple(map(status_of, answer["statuses"])))
+
+        return self._operate("/v1/keys/credit", request, parse, key or _new_key())
 
     def _operate(
         self,
@@ -304,7 +390,7 @@ class Protocol:
         parse: Callable[[Json], T],
         key: Optional[str] = None,
     ) -> Exchange[T]:
-        body = _encode(_request(request, limits=False))
+        body = encode(request_body(request, limits=False))
         return self._exchange(self._send(path, body, self._headers(key, True)), parse)
 
     # === exchanges ===
@@ -358,9 +444,9 @@ class Protocol:
                 # The service has not noticed yet that the connection of that attempt is closed.
                 is_in_progress = is_retry and event.status == 409
                 if is_last or not is_in_progress:
-                    return _parse(send.path, event, parse)
+                    return parse_answer(send.path, event, parse)
             elif is_last:
-                raise _failure(event)
+                raise failure_of(event)
             yield Pause(pause * random.uniform(0.5, 1.0))
         raise AssertionError("the last attempt returns or raises")
 
@@ -386,157 +472,3 @@ def _within(send: Send, seconds: float) -> Send:
 
 def _new_key() -> str:
     return uuid.uuid4().hex
-
-
-# === encoding ===
-
-
-def _encode(body: Json) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _millis(seconds: float) -> int:
-    return max(round(seconds * 1000), 0)
-
-
-def _request(request: Request, limits: bool) -> Json:
-    body: Json = {
-        "domain": request.domain,
-        "descriptors": [_descriptor(one) for one in request.descriptors],
-    }
-    if request.hits is not None:
-        body["hits"] = request.hits
-    if limits:
-        body["limits"] = True
-    return body
-
-
-def _descriptor(descriptor: Descriptor) -> Json:
-    pairs = tuple(descriptor.entries)
-    body: Json = dict(pairs)  # type: ignore[arg-type]
-    if len(body) != len(pairs) or not _RESERVED_KEYS.isdisjoint(body):
-        body = {"entries": [{"key": key, "value": value} for key, value in pairs]}
-    if descriptor.hits is not None:
-        body["hits"] = descriptor.hits
-    if descriptor.limit is not None:
-        limit = descriptor.limit
-        body["limit"] = {"requests_per_unit": limit.requests_per_unit, "unit": limit.unit}
-    return body
-
-
-# === decoding ===
-
-
-def _failure(event: Event) -> Unavailable:
-    if isinstance(event, Answer):
-        return Unavailable(_error_of(event)[2])
-    failure = Unavailable(f"no response: {type(event).__name__}: {event}")
-    failure.__cause__ = event
-    return failure
-
-
-def _parse(path: str, answer: Answer, parse: Callable[[Json], T]) -> T:
-    if answer.status >= 500:
-        raise _failure(answer)
-    body = _json(answer)
-    is_result = answer.status == 200 or (answer.status == 429 and "allowed" in body)
-    if is_result:
-        try:
-            return parse(body)
-        except (KeyError, TypeError, AttributeError) as error:
-            what = f"{path}: not a response of Sluicegate ({error!r}); is this its HTTP address?"
-            raise ServiceError(answer.status, "invalid_response", what, {}) from error
-    code, context, message = _error_of(answer)
-    kinds = {
-        "unknown_reservation": UnknownReservation,
-        "settled_reservation": SettledReservation,
-    }
-    raise kinds.get(code, ServiceError)(answer.status, code, message, context)
-
-
-def _json(answer: Answer) -> Json:
-    try:
-        body = json.loads(answer.body)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _error_of(answer: Answer) -> Tuple[str, Mapping[str, Any], str]:
-    """Code, context and message, of the envelope or of an RFC 9457 problem."""
-    body = _json(answer)
-    error = body.get("error")
-    if isinstance(error, dict):
-        return (
-            str(error.get("code", "")),
-            error.get("context") or {},
-            str(error.get("message", "")),
-        )
-    if "detail" in body:
-        return str(body.get("code", "")), body, str(body["detail"])
-    excerpt = answer.body[:200].decode(errors="replace")
-    return "invalid_response", {}, f"status {answer.status}, not from Sluicegate: {excerpt!r}"
-
-
-def _seconds(json: Mapping[str, Any], name: str) -> Optional[float]:
-    millis = json.get(name)
-    return None if millis is None else millis / 1000
-
-
-def _decision(answer: Json) -> Decision:
-    return Decision(
-        allowed=answer["allowed"],
-        source="service",
-        statuses=tuple(map(_status, answer["statuses"])),
-        message=(answer.get("error") or {}).get("message"),
-        waited=_seconds(answer, "waited_ms"),
-        reservation=answer.get("reservation"),
-    )
-
-
-def _status(json: Json) -> Status:
-    return Status(
-        allowed=json["allowed"],
-        rule=json.get("rule"),
-        limit=json.get("limit"),
-        quota=json.get("quota"),
-        remaining=json.get("remaining"),
-        reset_after=_seconds(json, "reset_after_ms"),
-        retry_after=_seconds(json, "retry_after_ms"),
-        estimated=json.get("estimated", False),
-        max_cost=json.get("max_cost"),
-        reason=json.get("reason"),
-        wait=_seconds(json, "wait_ms"),
-        limits=_limits(json),
-        returned=tuple(
-            ReturnedHits(one["limit"], one["hits"]) for one in json.get("returned") or ()
-        ),
-        raw=json,
-    )
-
-
-def _limits(json: Json) -> Tuple[LimitState, ...]:
-    return tuple(map(_limit, json.get("limits") or ()))
-
-
-def _limit(json: Json) -> LimitState:
-    return LimitState(
-        limit=json["limit"],
-        allowed=json["allowed"],
-        algorithm=json.get("algorithm"),
-        quota=json.get("quota"),
-        window=_seconds(json, "window_ms"),
-        remaining=json.get("remaining"),
-        reset_after=_seconds(json, "reset_after_ms"),
-        retry_after=_seconds(json, "retry_after_ms"),
-        enforced=json.get("enforced", True),
-    )
-
-
-def _settlement(answer: Json) -> Settlement:
-    return Settlement(
-        source="service",
-        returned=answer.get("returned", 0),
-        held=answer.get("held", 0),
-        statuses=tuple(map(_status, answer.get("statuses") or ())),
-    )

@@ -12,8 +12,6 @@ import httpx
 
 from ._errors import SluicegateError
 from ._protocol import (
-    Answer,
-    Event,
     Exchange,
     Issued,
     Pause,
@@ -23,6 +21,7 @@ from ._protocol import (
 )
 from ._types import (
     AnyDescriptor,
+    Credit,
     Decision,
     Explanation,
     KeyState,
@@ -30,6 +29,7 @@ from ._types import (
     Request,
     Settlement,
 )
+from ._wire import Answer, Event
 
 T = TypeVar("T")
 
@@ -180,8 +180,9 @@ class Client:
         *descriptors: AnyDescriptor,
         hits: int,
         idempotency_key: Optional[str] = None,
-    ) -> Decision:
-        """Gives hits back without a charge: a top-up (operators only)."""
+    ) -> Credit:
+        """Gives hits back without a charge: a top-up (operators only). The result is true, also
+        while debt remains; `allowed_now` says whether a check of one hit would pass."""
         request = Request(domain, *descriptors, hits=hits)
         return self._run(self._protocol.credit(request, idempotency_key))
 
@@ -227,7 +228,7 @@ class Reservation(ReservationState):
     ) -> None:
         if not self.is_settled:
             try:
-                self.cancel()
+                self._client._run(self._client._protocol.release(self))
             except SluicegateError:
                 pass  # It expires.
 
@@ -241,6 +242,22 @@ class Reservation(ReservationState):
         self.is_settled = not partial
         return settled
 
+    def commit_total(self, used: int, *, partial: bool = False) -> Settlement:
+        """Charges what was used in total, less what earlier calls of this method have committed.
+
+            with client.reserve("llm", {"user": "42"}, hits=800) as held:
+                for chunk in stream:
+                    used += 1
+                    held.commit_total(used, partial=True)
+                held.commit_total(used)
+
+        Only what the service has confirmed counts as committed. If the service did not answer,
+        `source` is `"policy"`; call it again, later, with the same total or a larger one. A call
+        that the policy admitted, or that was lost in a restart, is charged anew, except for
+        descriptors with hits of their own. Committed hits are final: a smaller total returns none.
+        Not to be mixed with `commit`."""
+        return self._client._run(self._client._protocol.commit_total(self, used, partial))
+
     def cancel(self, *, idempotency_key: Optional[str] = None) -> Settlement:
         """Releases what was not committed."""
         protocol = self._client._protocol
@@ -250,9 +267,7 @@ class Reservation(ReservationState):
 
     def renew(self, ttl: float) -> Renewal:
         """Extends the reservation to `ttl` seconds from now."""
-        renewal = self._client._run(self._client._protocol.renew(self.token, ttl))
-        self.expires_after = renewal.expires_after or self.expires_after
-        return renewal
+        return self._client._run(self._client._protocol.renew(self, ttl))
 
     @contextlib.contextmanager
     def auto_renew(self, ttl: Optional[float] = None) -> Iterator[None]:

@@ -63,8 +63,9 @@ class LimitState:
     """State of one limit of an identity."""
 
     limit: str
-    allowed: bool
-    """Whether it admits a cost of 1."""
+    allowed: Optional[bool] = None
+    """Of `inspect`: whether it admits a cost of 1. Beside a decision, which is about another cost,
+    this and `retry_after` are `None`."""
     algorithm: Optional[str] = None
     quota: Optional[int] = None
     window: Optional[float] = None
@@ -78,7 +79,7 @@ class LimitState:
 
     @property
     def used(self) -> Optional[int]:
-        """Charged and reserved hits of the window."""
+        """Charged and reserved hits of the window, less those that a credit gave back."""
         if self.quota is None or self.remaining is None:
             return None
         return self.quota - self.remaining
@@ -115,7 +116,7 @@ class Status:
     reason: Optional[str] = None
     """Why there is no rule: `no_domain`, `no_rule` (a mistyped key, for example) or `exempt`."""
     wait: Optional[float] = None
-    """Delay of an admitted request under a shaping limit."""
+    """Delay of an admitted check under a shaping limit; a settlement has none."""
     limits: Tuple[LimitState, ...] = ()
     """Every limit of the rule, if the request asked for them with `limits=True`."""
     returned: Tuple[ReturnedHits, ...] = ()
@@ -207,6 +208,19 @@ class Settlement:
 
 
 @dataclass(frozen=True)
+class Credit:
+    """Result of a top-up. Always true: a credit that is not given raises."""
+
+    allowed_now: bool
+    """Whether a check of one hit would pass now; `False` while debt remains."""
+    statuses: Tuple[Status, ...] = ()
+    """Status of each descriptor; `Status.returned` has what each limit got back."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
 class Renewal:
     """Result of a renewal."""
 
@@ -221,6 +235,8 @@ class KeyState:
 
     rule: Optional[str]
     limits: Tuple[LimitState, ...]
+    reason: Optional[str] = None
+    """Why there is no rule, as in `Status`."""
 
 
 @dataclass(frozen=True)
