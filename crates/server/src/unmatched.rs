@@ -6,10 +6,11 @@ use std::fmt;
 use std::sync::Mutex;
 
 use sluicegate::config::suggest::nearest;
-use sluicegate::rules::plan::{DomainStatus, NoRule};
+use sluicegate::explain::similar_key;
+use sluicegate::rules::plan::{DomainStatus, NoRule, Target};
 use sluicegate::rules::request::Request;
 use sluicegate::rules::set::RuleSet;
-use sluicegate::{Checked, Snapshot, Span, Timestamp};
+use sluicegate::{Checked, Inspected, Snapshot, Span, Timestamp};
 
 use crate::app::App;
 use crate::logs::events;
@@ -26,6 +27,9 @@ const UNKNOWN_LOGGED_EVERY: Span = Span::from_secs(10 * 60);
 
 /// Known domains in the log line of an unknown one.
 const KNOWN_LISTED_MAX: usize = 8;
+
+/// Known domains that an unknown one is compared with.
+const DOMAINS_COMPARED_MAX: usize = 1_000;
 
 /// Treatment of requests that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +53,8 @@ pub struct UnmatchedError {
     pub descriptor: usize,
     /// Why no rule applies.
     pub reason: NoRule,
+    /// A similar name, and the beginning of the remedy.
+    hint: String,
 }
 
 /// Unknown domains that were logged in this period. A client chooses them: their number is
@@ -94,12 +100,17 @@ fn truncated(domain: &str) -> &str {
     &domain[..end]
 }
 
+/// The domain with the most similar name.
+fn similar_domain<'a>(domain: &str, rules: &'a RuleSet) -> Option<&'a str> {
+    let lower: Vec<String> =
+        rules.domains().take(DOMAINS_COMPARED_MAX).map(str::to_lowercase).collect();
+    let near = nearest(domain, lower.iter().map(String::as_str))?;
+    rules.domains().nth(lower.iter().position(|one| one == near)?)
+}
+
 /// The domains that there are, for the log line of an unknown one.
 fn known_domains(domain: &str, rules: &RuleSet) -> String {
-    let lower: Vec<String> = rules.domains().map(str::to_lowercase).collect();
-    let near = nearest(domain, lower.iter().map(String::as_str));
-    let near = near.and_then(|near| rules.domains().nth(lower.iter().position(|one| one == near)?));
-    if let Some(near) = near {
+    if let Some(near) = similar_domain(domain, rules) {
         return format!("did you mean `{near}`?");
     }
     let names: Vec<&str> = rules.domains().take(KNOWN_LISTED_MAX).collect();
@@ -174,38 +185,74 @@ impl App {
         events::request_unmatched(request.domain, reason.name(), entries);
         match self.options().unmatched {
             UnmatchedPolicy::Error if checked.denied_unmatched().is_some() => {
-                Err(UnmatchedError::new(request, descriptor, reason))
+                Err(UnmatchedError::new(rules, request, descriptor, reason))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Rejects the inspection of an unmatched request where the settings say that such requests
+    /// fail.
+    pub(crate) fn reject_unmatched(
+        &self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        inspected: &[Inspected],
+    ) -> Result<(), UnmatchedError> {
+        let unmatched = inspected.iter().enumerate().find_map(|(index, one)| match one.target {
+            Target::None(reason) if reason != NoRule::Exempt => Some((index, reason)),
+            _ => None,
+        });
+        match unmatched.filter(|_| self.options().unmatched == UnmatchedPolicy::Error) {
+            Some((index, reason)) => Err(UnmatchedError::new(rules, request, index, reason)),
+            None => Ok(()),
         }
     }
 }
 
 impl UnmatchedError {
-    pub(crate) fn new(request: &Request<'_>, descriptor: usize, reason: NoRule) -> Self {
+    pub(crate) fn new(
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        descriptor: usize,
+        reason: NoRule,
+    ) -> Self {
+        let hint = match reason {
+            NoRule::UnknownDomain => {
+                match similar_domain(truncated(request.domain), rules.rules()) {
+                    Some(near) => format!(", did you mean `{near}`? Correct"),
+                    None => "; correct".to_owned(),
+                }
+            }
+            NoRule::Unmatched => match similar_key(rules.rules(), request, descriptor) {
+                Some(near) => format!(", did you mean the key `{near}`? Correct"),
+                None => "; correct".to_owned(),
+            },
+            NoRule::Exempt => String::new(),
+        };
         let mut key = String::new();
         for entry in request.descriptors.get(descriptor).map_or(&[][..], |one| one.entries) {
             let separator = if key.is_empty() { "" } else { "/" };
             key.extend([separator, entry.key, "=", entry.value]);
         }
         let (domain, key) = (truncated(request.domain).to_owned(), truncated(&key).to_owned());
-        Self { domain, key, descriptor, reason }
+        Self { domain, key, descriptor, reason, hint }
     }
 }
 
 impl fmt::Display for UnmatchedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, key, descriptor, reason } = self;
+        let Self { domain, key, descriptor, reason, hint } = self;
         match reason {
             NoRule::UnknownDomain => write!(
                 f,
-                "there are no rules for domain `{domain}`; correct the domain, or add rules for it"
+                "there are no rules for domain `{domain}`{hint} the domain, or add rules for it"
             ),
             NoRule::Unmatched => write!(
                 f,
-                "no rule of domain `{domain}` matches descriptors[{descriptor}] (`{key}`); correct \
-                 the descriptor, or add a rule for it; `sluicegate explain` shows the rules that \
-                 were tried"
+                "no rule of domain `{domain}` matches descriptors[{descriptor}] (`{key}`){hint} the \
+                 descriptor, or add a rule for it; `sluicegate explain` shows the rules that were \
+                 tried"
             ),
             NoRule::Exempt => write!(
                 f,

@@ -57,6 +57,7 @@ async fn in_debt_too() {
     let status = &answer.json()["statuses"][0];
     assert_eq!((&status["limit"], &status["remaining"]), (&json!("minute"), &json!(-30)));
     assert_eq!(status["reset_after_ms"], 90_000, "not tomorrow: {status}");
+    assert_eq!(status.get("wait_ms"), None, "what was used does not wait: {status}");
     let answer = post(&app, "/v1/check", TEAM).await;
     assert_eq!(answer.json()["statuses"][0]["reset_after_ms"], 90_000);
     assert_eq!(answer.headers["x-ratelimit-reset"], "1700000090");
@@ -68,10 +69,10 @@ async fn every_limit_is_listed_on_request() {
     let with_limits = TEAM.replace("50", "50,\"limits\":true");
     let due = |minute: Value, day: i64| {
         json!([
-            { "allowed": minute != 0, "limit": "minute", "algorithm": "token_bucket", "quota": 60,
+            { "limit": "minute", "algorithm": "token_bucket", "quota": 60,
               "window_ms": 60_000, "remaining": minute,
               "reset_after_ms": 1_000 * (60 - minute.as_i64().unwrap()) },
-            { "allowed": true, "limit": "day", "algorithm": "fixed_window", "quota": 1000,
+            { "limit": "day", "algorithm": "fixed_window", "quota": 1000,
               "window_ms": 86_400_000, "remaining": day, "reset_after_ms": 6_400_000 },
         ])
     };
@@ -235,4 +236,31 @@ async fn a_slot_is_held_for_its_ttl_also_after_a_wait() {
         assert_eq!(reserved["expires_after_ms"], 5_000, "{reserved}");
         assert_eq!(reserved["statuses"][0]["reset_after_ms"], 5_000, "{timed}: {reserved}");
     }
+}
+
+#[tokio::test]
+async fn a_month_of_a_calendar_has_no_fixed_length() {
+    let rules = RULES.replace("1000/day", "1000/month, align: calendar, zone: Europe/Berlin");
+    let options = Options { keys: KeysAccess::Open, ..Options::default() };
+    let app = router(App::new(engine_of(&rules).0), options);
+    let answer = post(&app, "/v1/check", TEAM).await;
+    assert_eq!(answer.headers["ratelimit-policy"], r#""minute";q=60;w=60, "day";q=1000"#);
+    let keys = post(&app, "/v1/keys/inspect", TEAM).await.json();
+    let month = &keys["keys"][0]["limits"][1];
+    assert_eq!((&month["quota"], month.get("window_ms")), (&json!(1000), None), "{keys}");
+}
+
+#[tokio::test]
+async fn a_commit_into_debt_does_not_wait_for_the_next_window() {
+    let app = router(App::new(engine_of(&RULES.replace("60", "9000")).0), Options::default());
+    for partial in [true, false] {
+        let reserved = post(&app, "/v1/reserve", TEAM).await.json();
+        let commit =
+            json!({ "reservation": reserved["reservation"], "hits": 700, "partial": partial });
+        let status =
+            post(&app, "/v1/commit", commit.to_string()).await.json()["statuses"][0].take();
+        assert_eq!((&status["allowed"], status.get("wait_ms")), (&json!(true), None), "{status}");
+    }
+    let peeked = post(&app, "/v1/peek", TEAM).await.json();
+    assert_eq!(peeked["statuses"][0]["remaining"], -400, "{peeked}");
 }

@@ -159,7 +159,7 @@ async fn what_is_not_renewed_expires() {
     assert_eq!(service.reservations().pending(service.engine().now()), 0);
     let told = ask(&app, "/v1/renew", &renew).await;
     assert_eq!(code(&told), settled());
-    assert!(told.text.contains("expired"), "{}", told.text);
+    assert_eq!(told.json()["error"]["context"]["reason"], "expired", "{}", told.text);
     // Late, a part is charged all the same.
     let part = json!({ "reservation": renew["reservation"], "hits": 30, "partial": true });
     assert_eq!(ask(&app, "/v1/commit", &part).await.json()["held"], 0);
@@ -437,7 +437,10 @@ async fn a_credit_names_its_hits() {
     }
     let body = json!({ "domain": "llm", "descriptors": [{ "day": "a" }], "hits": -5 });
     let message = ask(&app, "/v1/keys/credit", &body).await.text;
-    assert!(message.contains("from 0 on, got `-5`; /v1/refund and /v1/keys/credit"), "{message}");
+    assert!(
+        message.contains("from 0 on, got `-5`; to give hits back, send a positive number"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -457,15 +460,14 @@ async fn an_error_says_how_a_reservation_was_settled() {
             ask(&app, path, &body).await
         }
     };
-    for (first, becomes) in
-        [("/v1/commit", "was committed before"), ("/v1/cancel", "was cancelled before")]
-    {
+    for (first, reason) in [("/v1/commit", "committed"), ("/v1/cancel", "cancelled")] {
         let token = reserve().await;
         assert_eq!(settle(token.clone(), first).await.status, StatusCode::OK);
         for path in ["/v1/commit", "/v1/cancel"] {
             let again = settle(token.clone(), path).await;
             assert_eq!(code(&again), settled());
-            assert!(again.text.contains(becomes), "{first}, {path}: {}", again.text);
+            assert_eq!(again.json()["error"]["context"]["reason"], reason, "{first}, {path}");
+            assert!(again.text.contains(&format!("was {reason} before")), "{}", again.text);
         }
     }
     // Another node of the same counters does not know.
@@ -474,7 +476,7 @@ async fn an_error_says_how_a_reservation_was_settled() {
     let other = router(App::new(service.engine().clone()), Options::default());
     let again = ask(&other, "/v1/cancel", &json!({ "reservation": token })).await;
     assert_eq!(code(&again), settled());
-    assert!(again.text.contains("it was settled, it expired, or"), "{}", again.text);
+    assert_eq!(again.json()["error"]["context"]["reason"], "unknown", "{}", again.text);
 }
 
 #[tokio::test]

@@ -117,7 +117,10 @@ async fn a_policy_denies_them_and_charges_nothing() {
         );
         let message = json["error"]["message"].as_str().unwrap();
         assert!(
-            message.starts_with("no rule of domain `shop` matches descriptors[1] (`usr=alice`);"),
+            message.starts_with(
+                "no rule of domain `shop` matches descriptors[1] (`usr=alice`), did you mean the \
+                 key `user`? Correct the descriptor, or add a rule"
+            ),
             "{json}"
         );
         assert_eq!(json["allowed"], false);
@@ -143,19 +146,27 @@ async fn a_policy_denies_them_and_charges_nothing() {
 
 #[tokio::test]
 async fn a_policy_answers_them_with_an_error() {
-    let (router, service) = app(UnmatchedPolicy::Error);
-    for path in ["/v1/check", "/v1/peek", "/v1/reserve", "/v1/wait"] {
+    let options = Options { keys: KeysAccess::Open, ..Options::default() };
+    let (router, service) = app_with(UnmatchedPolicy::Error, options, RlsOptions::default());
+    let table = ["/v1/check", "/v1/peek", "/v1/reserve", "/v1/wait", "/v1/keys/inspect"];
+    for path in table {
         let told = post(&router, path, asking("usr", "alice")).await;
         assert_eq!(told.status, StatusCode::BAD_REQUEST, "{path}: {}", told.text);
         assert_eq!(told.json()["error"]["context"]["reason"], "no_rule");
     }
     let told = post(&router, "/v1/check", asking("user", "a").replace("shop", "shpo")).await.json();
-    let due = "there are no rules for domain `shpo`; correct the domain, or add rules for it";
+    let due = "there are no rules for domain `shpo`, did you mean `shop`? Correct the domain, or \
+               add rules for it";
     assert_eq!(told["error"]["message"], due);
     assert_eq!(told["error"]["context"], json!({ "field": "domain", "reason": "no_domain" }));
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"usr","value":"a"}]}]}"#;
     assert_eq!(post(&router, "/json", body).await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(post(&router, "/v1/check", asking("user", "vip")).await.status, StatusCode::OK);
+    for path in ["/v1/check", "/v1/keys/inspect"] {
+        assert_eq!(post(&router, path, asking("user", "vip")).await.status, StatusCode::OK);
+    }
+    let explained = post(&router, "/v1/explain", asking("usr", "alice")).await.json();
+    let why = "denied: no rule matches it, and such requests are not allowed (`--unmatched`)";
+    assert_eq!((&explained["allowed"], &explained["why"]), (&json!(false), &json!(why)));
     assert_eq!(unmatched(&service, "shop"), Some(5.));
 }
 

@@ -34,7 +34,8 @@ pub struct Policy {
     /// The maximum remaining quota; `None` if there is none.
     pub quota: Option<u64>,
     /// The time in which the quota refills once, so that quota per window is the rate: the window,
-    /// or the time to fill an empty bucket. `None` if the quota does not refill with time.
+    /// or the time to fill an empty bucket. `None` if the quota does not refill with time, and for
+    /// months and years of a calendar, whose lengths vary.
     pub window: Option<Span>,
     /// Whether it is enforced; a shadow limit is not, and is hidden from clients.
     pub enforced: bool,

@@ -9,6 +9,7 @@ use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::packed::IntegerBucket;
 use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_rules::calendar::CalendarUnit;
 use sluicegate_rules::limit::{LimitConfig, names};
 use sluicegate_rules::rule::Consistency;
 
@@ -128,7 +129,7 @@ pub(crate) fn policies_of(limits: &[LimitConfig], mode: Mode) -> Result<Vec<Poli
             name,
             algorithm: limit.algorithm(),
             quota: at_first.capacity(),
-            window: window(&at_first),
+            window: window(&at_first).filter(|_| !has_varying_length(limit)),
             enforced: mode != Mode::Shadow,
         });
     }
@@ -211,6 +212,13 @@ impl ResolvedRule {
     pub fn holds_at(&self, now: Timestamp) -> bool {
         self.from <= now && now < self.until
     }
+}
+
+/// Whether its windows are months or years of a calendar, which have no one length.
+fn has_varying_length(limit: &LimitConfig) -> bool {
+    limit
+        .followed_calendar()
+        .is_some_and(|calendar| matches!(calendar.unit(), CalendarUnit::Month | CalendarUnit::Year))
 }
 
 /// The time in which a whole quota refills.

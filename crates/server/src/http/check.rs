@@ -281,8 +281,9 @@ impl Api {
             CheckOperation::Refund | CheckOperation::Credit => Operation::Refund,
             CheckOperation::Reset => Operation::Reset,
             CheckOperation::Inspect => {
-                let inspected = engine.inspect(call).await;
-                write_inspected(&inspected.map_err(ApiError::store)?, rules, out);
+                let inspected = engine.inspect(call).await.map_err(ApiError::store)?;
+                self.app.reject_unmatched(rules, request, &inspected)?;
+                write_inspected(&inspected, rules, out);
                 out.push(b'}');
                 return Ok(false);
             }
@@ -400,7 +401,7 @@ pub(super) fn write_denial(
 ) -> bool {
     let Call { rules, request, now, .. } = call;
     if let Some((descriptor, reason)) = checked.denied_unmatched() {
-        let error = ApiError::from(UnmatchedError::new(request, descriptor, reason));
+        let error = ApiError::from(UnmatchedError::new(rules, request, descriptor, reason));
         error.with_status(style.denied).write_members(format, out);
         return true;
     }

@@ -126,7 +126,8 @@ pub(super) enum ReservationResponses {
     /// `unknown_reservation`: the token was never issued.
     #[response(status = 404)]
     Unknown(ErrorResponse),
-    /// `settled_reservation`: nothing is held under the token any more.
+    /// `settled_reservation`: nothing is held under the token any more. The `reason` in the context
+    /// is `committed`, `cancelled`, `expired` or `unknown`.
     #[response(status = 410)]
     Settled(ErrorResponse),
 }

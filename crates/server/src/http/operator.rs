@@ -117,7 +117,7 @@ pub(super) fn check_credits(
             rules.rules().plan(request, &mut plan);
             let no_limit = plan.steps().iter().enumerate().find_map(|(index, step)| {
                 let Target::None(reason) = step.target else { return None };
-                Some(UnmatchedError::new(request, index, reason))
+                Some(UnmatchedError::new(rules, request, index, reason))
             });
             no_limit.map_or(Ok(()), |error| Err(ApiError::from(error)))
         })?;

@@ -353,14 +353,13 @@ const fn millis(span: Span) -> u64 {
 impl From<ReservationError> for ApiError {
     fn from(error: ReservationError) -> Self {
         let message = error.to_string();
+        if let Some(reason) = error.gone_reason() {
+            let context = json!({ "reason": reason });
+            return Self::new(ErrorCode::SettledReservation, message).with_context(context);
+        }
         match &error {
             ReservationError::Ticket(TicketError::Malformed) => {
                 Self::new(ErrorCode::UnknownReservation, message)
-            }
-            // The token is one of ours.
-            ReservationError::Settled(_)
-            | ReservationError::Hold(HoldError::Unknown | HoldError::Expired) => {
-                Self::new(ErrorCode::SettledReservation, message)
             }
             ReservationError::Hold(
                 HoldError::CountsAtOnce { descriptor } | HoldError::Eventual { descriptor },

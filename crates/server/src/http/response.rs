@@ -51,7 +51,7 @@ pub(super) fn write_statuses(
         write_status(status, list, rules, out);
         if let Some(inspected) = limits.get(index) {
             put(out, ",");
-            write_limits(inspected, out);
+            write_limits(inspected, false, out);
         }
         if has_returned {
             write_returned(index, checked, rules, out);
@@ -184,28 +184,35 @@ pub(crate) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut
     put(out, r#""keys":["#);
     for (index, inspected) in all.iter().enumerate() {
         put(out, if index > 0 { ",{" } else { "{" });
-        write_limits(inspected, out);
+        write_limits(inspected, true, out);
         write_target(inspected.target, rules, out);
         out.push(b'}');
     }
     out.push(b']');
 }
 
-/// Appends `"limits":[…]`.
-fn write_limits(inspected: &Inspected, out: &mut Vec<u8>) {
+/// Appends `"limits":[…]`. Whether they admit a cost of 1 is said where nothing else was decided.
+fn write_limits(inspected: &Inspected, has_admission: bool, out: &mut Vec<u8>) {
     put(out, r#""limits":["#);
     for (index, state) in inspected.limits.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_limit_state(state, out);
+        write_limit_state(state, has_admission, out);
     }
     out.push(b']');
 }
 
-fn write_limit_state(state: &LimitState, out: &mut Vec<u8>) {
-    put(out, if state.allowed { r#"{"allowed":true"# } else { r#"{"allowed":false"# });
-    text(out, r#","limit":"#, &state.policy.name);
+fn write_limit_state(state: &LimitState, has_admission: bool, out: &mut Vec<u8>) {
+    put(
+        out,
+        match (has_admission, state.allowed) {
+            (false, _) => "{",
+            (true, true) => r#"{"allowed":true,"#,
+            (true, false) => r#"{"allowed":false,"#,
+        },
+    );
+    text(out, r#""limit":"#, &state.policy.name);
     text(out, r#","algorithm":"#, state.policy.algorithm);
     write_quota(&state.policy, out);
     if let Some(window) = state.policy.window {
@@ -215,7 +222,7 @@ fn write_limit_state(state: &LimitState, out: &mut Vec<u8>) {
         signed(out, r#","remaining":"#, left);
     }
     millis(out, r#","reset_after_ms":"#, state.reset_after);
-    if let Some(wait) = state.retry_after {
+    if let Some(wait) = state.retry_after.filter(|_| has_admission) {
         millis(out, r#","retry_after_ms":"#, wait);
         if state.policy.has_slots() {
             put(out, ESTIMATED);

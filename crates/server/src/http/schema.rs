@@ -326,21 +326,22 @@ pub struct KeyState {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitState {
-    /// Whether it would admit a cost of 1.
-    pub allowed: bool,
+    /// Whether it would admit a cost of 1; only from `/v1/keys/inspect`.
+    pub allowed: Option<bool>,
     /// Its name.
     pub limit: String,
     /// Its algorithm.
     pub algorithm: String,
     /// Its quota.
     pub quota: Option<u64>,
-    /// Milliseconds in which the quota refills.
+    /// Milliseconds in which the quota refills. Months and years of a calendar have none: their
+    /// lengths vary.
     pub window_ms: Option<u64>,
     /// Remaining quota; negative in debt.
     pub remaining: Option<i64>,
     /// Milliseconds until it is full.
     pub reset_after_ms: u64,
-    /// Milliseconds until a cost of 1 would be admitted.
+    /// Milliseconds until a cost of 1 would be admitted; only from `/v1/keys/inspect`.
     pub retry_after_ms: Option<u64>,
     /// `true` if that is an estimate: a slot of a concurrency limit is lacking.
     pub estimated: Option<bool>,

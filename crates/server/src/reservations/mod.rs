@@ -21,8 +21,8 @@ use sluicegate::{
 };
 
 pub use self::pending::PendingReservations;
-use self::settled::RecentlySettled;
 pub use self::settled::Settlement;
+use self::settled::{RecentlySettled, clear_waits};
 pub use self::ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
 
 /// Default lifetime of a reservation.
@@ -237,6 +237,7 @@ impl Reservations {
             let settlement =
                 if used.is_some() { Settlement::Committed } else { Settlement::Cancelled };
             self.settled.add(ticket.holder(), settlement);
+            clear_waits(checked);
             if let Some(issued_at) = ticket.issued_at() {
                 rules.observe_hold(checked, now.since(issued_at), now);
             }
@@ -281,6 +282,7 @@ impl Reservations {
             return Err(ReservationError::SlotOnly);
         }
         let held = engine.commit_part(call, ticket.holder(), checked).await;
+        clear_waits(checked);
         held.map_err(|error| self.error(ticket, error))
     }
 
@@ -459,11 +461,12 @@ impl fmt::Display for ReservationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hold(HoldError::Unknown) => f.write_str(
-                "nothing is held under this reservation any more: it was settled, it expired, or \
-                 its counters were lost; reserve again if there is more to do",
+                "nothing is held under this reservation any more: it was settled at another node, its \
+                 counters were lost, or it expired long ago; reserve again if there is more to do",
             ),
             Self::Hold(HoldError::Expired) => f.write_str(
-                "the reservation expired, and what it held was released; reserve again",
+                "the reservation expired, and what it held was released; commit what was used, which \
+                 is charged in full, or reserve again",
             ),
             Self::Hold(error) => error.fmt(f),
             Self::Settled(settlement) => settlement.fmt(f),

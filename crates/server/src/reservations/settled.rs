@@ -6,7 +6,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate::Holder;
+use sluicegate::{Checked, HoldError, Holder, Outcome, Span};
+
+use super::ReservationError;
 
 /// Entries, of 8 bytes each.
 const ENTRIES: usize = 8_192;
@@ -48,6 +50,30 @@ impl RecentlySettled {
 
     fn entry(&self, holder: Holder) -> Option<&AtomicU64> {
         self.entries.get((holder.0 >> 1) as usize % ENTRIES)
+    }
+}
+
+/// Removes the waits of statuses: what is settled was used before, and nobody waits for a debt.
+pub(super) fn clear_waits(checked: &mut Checked) {
+    for status in &mut checked.statuses {
+        if let Outcome::Allow { wait } = &mut status.verdict.outcome {
+            *wait = Span::ZERO;
+        }
+    }
+}
+
+impl ReservationError {
+    /// Why nothing is held under a token that was issued: `committed`, `cancelled`, `expired` or
+    /// `unknown`; `None` for other errors.
+    #[must_use]
+    pub const fn gone_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Settled(Settlement::Committed) => Some("committed"),
+            Self::Settled(Settlement::Cancelled) => Some("cancelled"),
+            Self::Hold(HoldError::Expired) => Some("expired"),
+            Self::Hold(HoldError::Unknown) => Some("unknown"),
+            _ => None,
+        }
     }
 }
 

@@ -456,10 +456,7 @@ impl From<ReservationError> for RespError {
     fn from(error: ReservationError) -> Self {
         match &error {
             ReservationError::Hold(HoldError::Store(_)) => Self::store(error),
-            ReservationError::Settled(_)
-            | ReservationError::Hold(HoldError::Unknown | HoldError::Expired) => {
-                Self::service(format!("SETTLED {error}"))
-            }
+            _ if error.gone_reason().is_some() => Self::service(format!("SETTLED {error}")),
             ReservationError::TooManyReservations { .. }
             | ReservationError::TooManyWaiting { .. }
             | ReservationError::Hold(HoldError::Refused(Refusal::TooManyHolds { .. })) => {

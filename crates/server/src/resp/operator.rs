@@ -51,6 +51,7 @@ pub(super) async fn execute(
     let rules = engine.snapshot();
     let json = if command == RuleCommand::Inspect {
         let inspected = engine.inspect(Call::new(&rules, &request, engine.now())).await?;
+        server.app.reject_unmatched(&rules, &request, &inspected)?;
         let mut out = vec![b'{'];
         write_inspected(&inspected, &rules, &mut out);
         out.push(b'}');

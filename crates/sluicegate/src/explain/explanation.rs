@@ -331,6 +331,10 @@ fn typed(entries: &[Entry<'_>]) -> String {
     text
 }
 
+/// Reason of a denial that no limit has decided.
+const UNMATCHED: &str =
+    "denied: no rule matches it, and such requests are not allowed (`--unmatched`)";
+
 /// Names the deciding rule or list; the engine has decided already.
 fn why(
     allowed: bool,
@@ -358,7 +362,8 @@ fn why(
         let why = decided.map(|(applied, decision)| {
             format!("{} by {}: {}", decision.word, applied.id, decision.reason)
         });
-        return why.unwrap_or_else(|| "denied".to_owned());
+        // Otherwise it is the policy of requests without a rule.
+        return why.unwrap_or_else(|| UNMATCHED.to_owned());
     }
     let counted = decisions().any(|(_, decision)| decision.verdict.remaining.is_some());
     let no_room = decisions().any(|(_, decision)| decision.capacity == Capacity::None);

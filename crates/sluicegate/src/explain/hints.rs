@@ -2,7 +2,7 @@
 
 use sluicegate_config::suggest::nearest;
 use sluicegate_rules::explain::{DescriptorTrace, TraceEnd};
-use sluicegate_rules::request::Entry;
+use sluicegate_rules::request::{Entry, Request};
 use sluicegate_rules::set::{Configured, DomainNo, MatchPath, RuleSet};
 
 use super::rule::path_of;
@@ -11,6 +11,8 @@ use super::rule::path_of;
 const FOLLOWING_MAX: usize = 5;
 /// Maximum number of candidates compared for a similar name, to bound the time.
 const COMPARED_MAX: usize = 10_000;
+/// The same for [`similar_key`].
+const SIMILAR_MAX: usize = 100;
 
 /// Explains why no rule matches; `None` if that needs no hint.
 pub(crate) fn why_not(
@@ -33,7 +35,7 @@ pub(crate) fn why_not(
     Some(match next {
         None => format!(
             "{matched} matched, but it has no limit of its own and the descriptor ends there{}",
-            following(&below(set, domain, &path))
+            following(&below(set, domain, &path, COMPARED_MAX))
         ),
         Some(left) if trace.end == TraceEnd::TooManyEntries => format!(
             "{matched} matched, but nothing is configured below it, and {} is left over; a rule is \
@@ -41,17 +43,58 @@ pub(crate) fn why_not(
             pair(left)
         ),
         Some(entry) => {
-            let meant = meant(set, domain, &below(set, domain, &path), entry);
+            let meant = meant(set, domain, &below(set, domain, &path, COMPARED_MAX), entry);
             format!("{} matched nothing {}{meant}", pair(entry), location(&path))
         }
     })
 }
 
+/// A configured key that is similar to the first one of a descriptor that matches nothing. Few
+/// candidates are compared, since a client can cause it again and again.
+///
+/// ```
+/// use sluicegate::explain::similar_key;
+/// use sluicegate::rules::request::{Descriptor, Entry, Request};
+/// use sluicegate::rules_of;
+///
+/// let rules = rules_of(
+///     "
+/// domain: shop
+/// descriptors: [{ key: user, limits: { name: daily, algorithm: fixed_window, rate: 9/day } }]
+/// ",
+/// )?;
+/// let entries = [Entry::new("usr", "42")];
+/// let descriptors = [Descriptor::of(&entries)];
+/// let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
+/// assert_eq!(similar_key(&rules, &request, 0), Some("user"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn similar_key<'a>(
+    set: &'a RuleSet,
+    request: &Request<'_>,
+    descriptor: usize,
+) -> Option<&'a str> {
+    let domain = set.domain(request.domain)?;
+    let entries = request.descriptors.get(descriptor)?.entries;
+    let mut path = MatchPath::default();
+    set.find_in(domain, entries, &mut path);
+    let path: Vec<Configured<'_>> = set.followed(&path).collect();
+    let key = entries.get(path.len())?.key;
+    let level = below(set, domain, &path, SIMILAR_MAX);
+    nearest(key, level.iter().map(Configured::key)).filter(|near| *near != key)
+}
+
 /// Descriptors configured directly below `path`.
-fn below<'a>(set: &'a RuleSet, domain: DomainNo, path: &[Configured<'a>]) -> Vec<Configured<'a>> {
+fn below<'a>(
+    set: &'a RuleSet,
+    domain: DomainNo,
+    path: &[Configured<'a>],
+    max: usize,
+) -> Vec<Configured<'a>> {
     match path.last() {
-        Some(last) => last.below().take(COMPARED_MAX).collect(),
-        None => set.top(domain).take(COMPARED_MAX).collect(),
+        Some(last) => last.below().take(max).collect(),
+        None => set.top(domain).take(max).collect(),
     }
 }
 

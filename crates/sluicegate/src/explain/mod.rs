@@ -13,6 +13,7 @@ mod render;
 pub mod rule;
 
 pub use explanation::Explanation;
+pub use hints::similar_key;
 
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::plan::Plan;

@@ -357,8 +357,10 @@ impl Inner {
 impl LeasedIdentity {
     fn new(step: &LocalStep<'_>, key: Arc<[u8]>, count: u64, ticks: Timestamp) -> Self {
         let fills_in = step.rule.policies.iter().filter_map(|policy| policy.window).min();
-        let denial_gap =
-            Span::from_micros(fills_in.unwrap_or_default().as_micros() / 16).min(DENIAL_GAP_MAX);
+        // Months and years of a calendar have no length here.
+        let denial_gap = fills_in.map_or(DENIAL_GAP_MAX, |window| {
+            Span::from_micros(window.as_micros() / 16).min(DENIAL_GAP_MAX)
+        });
         Self {
             no: step.no,
             identity: step.identity.into(),

@@ -278,8 +278,8 @@ impl Visitor<'_> for HitCount {
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
         Err(E::custom(format_args!(
-            "must be a whole number from 0 on, got `{number}`; /v1/refund and /v1/keys/credit give \
-             so many hits back"
+            "must be a whole number from 0 on, got `{number}`; to give hits back, send a positive \
+             number to /v1/refund or /v1/keys/credit"
         )))
     }
 }

@@ -66,7 +66,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
             "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, limits, checks",
         ),
         (r#"{"domain":"s","domain":"s"}"#, "domain", "occurs twice"),
-        (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; /v1/refund and"),
+        (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back, send"),
         (r#"{"domain":"s","hits":1.5}"#, "hits", "must be a whole number from 0 on, got `1.5`"),
         (r#"{"domain":"s","hits":"1"}"#, "hits", "expected a whole number from 0 on"),
         (r#"{"domain":"s","descriptors":[{}]}"#, "descriptors[0]", "has no entries"),

@@ -128,7 +128,7 @@ fn a_policy_denies_or_fails_commands_that_no_rule_matches() {
     let mut client = with(UnmatchedPolicy::Error);
     for command in ["SG.CHECK", "SG.PEEK", "SG.RESERVE"] {
         let reply = client.ask(&format!("{command} shop user=1 | usr=1"));
-        let due = "-ERR no rule of domain `shop` matches descriptors[1] (`usr=1`);";
+        let due = "-ERR no rule of domain `shop` matches descriptors[1] (`usr=1`), did you mean the key `user`?";
         assert!(reply.starts_with(due), "{reply}");
     }
 }

@@ -107,7 +107,7 @@ fn fields(limit: &LimitConfig) -> Value {
             json!({ "rate": text::per(bucket.rate()), "queue": bucket.queue() })
         }
         Limit::FixedWindow(window) => {
-            let rate = text::per(window.rate());
+            let rate = text::per_window(limit, window.rate());
             match (window.align(), text::zone(limit)) {
                 (_, Some(zone)) => json!({ "rate": rate, "align": "calendar", "zone": zone }),
                 (Align::FirstHit, _) => json!({ "rate": rate, "align": "first_hit" }),

@@ -70,7 +70,7 @@ pub(crate) fn limit_in_words(limit: &LimitConfig) -> String {
             format!("{} queue {}", per(bucket.rate()), bucket.queue())
         }
         Limit::FixedWindow(window) => {
-            let rate = per(window.rate());
+            let rate = per_window(limit, window.rate());
             match (window.align(), zone(limit)) {
                 (_, Some(zone)) => format!("{rate} {zone}"),
                 (Align::FirstHit, _) => format!("{rate} from the first hit"),
@@ -125,6 +125,14 @@ fn token_bucket(bucket: &TokenBucket) -> String {
 
 pub(crate) fn per(rate: Rate) -> String {
     show_rate(rate.count(), rate.period())
+}
+
+/// The rate of a fixed window. That of a calendar has the unit, whose length varies.
+pub(crate) fn per_window(limit: &LimitConfig, rate: Rate) -> String {
+    match limit.followed_calendar() {
+        Some(calendar) => format!("{}/{}", rate.count(), calendar.unit().name()),
+        None => per(rate),
+    }
 }
 
 /// The time zone of a limit with calendar windows.
@@ -373,6 +381,10 @@ mod tests {
             (
                 "fixed_window, rate: 10000/day, align: calendar, zone: Europe/Berlin",
                 "fixed window 10000/day Europe/Berlin",
+            ),
+            (
+                "fixed_window, rate: 9/month, align: calendar, zone: Europe/Berlin",
+                "fixed window 9/month Europe/Berlin",
             ),
             ("sliding_log, rate: 5/m", "sliding log 5/m"),
             (
