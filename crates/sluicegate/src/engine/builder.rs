@@ -44,8 +44,8 @@ impl EngineBuilder {
         Self { clock: Some(TimeSource::from_clock(clock)), ..self }
     }
 
-    /// The share of a limit from which [`Stats`](super::Stats) count a hit as near it, between 0 and 1; by
-    /// default 0.8.
+    /// The share of a limit from which [`Stats`](super::Stats) count a hit as near it, between 0
+    /// and 1; by default 0.8.
     pub fn near_limit_ratio(self, ratio: f32) -> Self {
         Self { near_limit_ratio: Some(ratio), ..self }
     }
