@@ -151,7 +151,7 @@ fn a_rule_that_is_called_something_else_is_told_by_its_new_name() {
     let (engine, _) = engine(&text("before"));
     check(&engine, "u=a");
     assert_eq!(stands(&engine, "u=a"), [["before 4 now"]]);
-    assert_eq!(engine.reload(rules(&text("after"))).unwrap().same, 1);
+    assert_eq!(engine.reload(rules(&text("after"))).unwrap().changed, 1);
     assert_eq!(stands(&engine, "u=a"), [["after 4 now"]]);
 }
 
