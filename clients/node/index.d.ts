@@ -136,8 +136,8 @@ export class ServiceError extends SluicegateError {
   readonly context: Record<string, unknown>;
 }
 /**
- * The reservation was denied. If `decision.source` is `service`, a limit denied it and charged nothing. If it is
- * `policy`, the service did not answer, and may have charged it all the same.
+ * The reservation was denied. If `decision.source` is `service`, a limit denied it and charged
+ * nothing. If it is `policy`, the service did not answer, and may have charged it all the same.
  */
 export class Denied extends SluicegateError {
   readonly decision: Decision;

@@ -50,7 +50,7 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Index of the limit that decided; `None` for an empty plan.
     pub decided_by: Option<usize>,
-    /// Remaining quota of the limit that decided; `None` if it has none.
+    /// Remaining quota of the limit that decided; `None` if it has no quota.
     pub remaining: Option<i64>,
     /// Time until the limit that decided is full.
     pub reset_after: Span,

@@ -121,7 +121,7 @@ impl Redis {
         self.ready(within).await.is_ok()
     }
 
-    /// Waits for the first connection, with the reason if there is none.
+    /// Waits for the first connection; the error has the reason of the failure.
     ///
     /// ```no_run
     /// # async fn connect() -> Result<(), sluicegate_redis::LinkError> {

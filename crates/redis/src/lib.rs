@@ -51,7 +51,7 @@
 //! | set timeouts, credentials, TLS | [`Redis::builder`] with [`LinkOptions`] |
 //! | count under the keys of envoyproxy/ratelimit | [`RedisBackend::with_envoy_keys`] |
 //! | release leased quota before a process ends | [`Redis::close`] |
-//! | find out why Redis is not reachable | [`Redis::ready`], [`Redis::last_error`]; with the feature `tracing` a WARN when it is lost, an INFO when it answers |
+//! | find out why Redis is not reachable | [`Redis::ready`], [`Redis::last_error`]; feature `tracing` |
 //! | count failures | `timed_out`, `down`, `broken`, `refused` and `busy` of [`LinkStats`] |
 //! | observe connections and the store | [`Redis::link`], [`Redis::store`] |
 //! | test with a manual clock | `sluicegate::Builder::clock`, which replaces the clock of the server |

@@ -50,6 +50,15 @@ async fn until(so: impl Fn() -> bool) {
     panic!("it never is");
 }
 
+/// Sends a request that waits; returns when it does.
+async fn send_wait(client: &mut DuplexStream, service: &App) {
+    let head =
+        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(WAIT.as_bytes()).await.unwrap();
+    until(|| service.reservations().waiting() == 1).await;
+}
+
 /// Takes the turn that comes next, which is there.
 fn take_the_first(service: &App) {
     let entries = [Entry::new("paced", "x")];
@@ -62,11 +71,7 @@ fn take_the_first(service: &App) {
 async fn a_client_that_closes_its_connection_gives_its_turn_back() {
     let (mut client, service, clock, served) = connect();
     take_the_first(&service);
-    let head =
-        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
-    client.write_all(head.as_bytes()).await.unwrap();
-    client.write_all(WAIT.as_bytes()).await.unwrap();
-    until(|| service.reservations().waiting() == 1).await;
+    send_wait(&mut client, &service).await;
     drop(client);
     until(|| service.reservations().waiting() == 0).await;
     served.await.unwrap();
@@ -78,11 +83,7 @@ async fn a_client_that_closes_its_connection_gives_its_turn_back() {
 async fn who_waits_is_not_idle() {
     let (mut client, service, clock, _served) = connect();
     take_the_first(&service);
-    let head =
-        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
-    client.write_all(head.as_bytes()).await.unwrap();
-    client.write_all(WAIT.as_bytes()).await.unwrap();
-    until(|| service.reservations().waiting() == 1).await;
+    send_wait(&mut client, &service).await;
     // Longer than a connection may be idle.
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert_eq!(service.reservations().waiting(), 1);
@@ -96,11 +97,7 @@ async fn who_waits_is_not_idle() {
 async fn an_answer_is_about_the_rules_that_decided_it() {
     let (mut client, service, clock, _served) = connect();
     take_the_first(&service);
-    let head =
-        format!("POST /v1/wait HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", WAIT.len());
-    client.write_all(head.as_bytes()).await.unwrap();
-    client.write_all(WAIT.as_bytes()).await.unwrap();
-    until(|| service.reservations().waiting() == 1).await;
+    send_wait(&mut client, &service).await;
     service.engine().reload(rules_of("domain: shop").unwrap()).unwrap();
     clock.advance(Duration::from_secs(60));
     let mut response = String::new();

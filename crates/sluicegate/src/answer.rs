@@ -42,8 +42,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether the quota is a number of slots. The wait of a denial is an estimate then: nobody
-    /// knows when a slot is released.
+    /// Whether the quota is a number of slots. The wait of a denial is an estimate then: the
+    /// release of a slot is not known in advance.
     #[must_use]
     pub fn has_slots(&self) -> bool {
         self.algorithm == "concurrency"

@@ -35,7 +35,7 @@ class Denied(SluicegateError):
 
     @property
     def retry_after_header(self) -> Optional[str]:
-        """Value of a `Retry-After` header, in whole seconds; `None` if there is none to send."""
+        """Value of a `Retry-After` header, in whole seconds; `None` if no retry helps."""
         return None if self.retry_after is None else str(math.ceil(self.retry_after))
 
 

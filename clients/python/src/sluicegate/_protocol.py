@@ -261,8 +261,8 @@ class Protocol:
         held.is_settled = True
 
     def _confirm(self, held: ReservationState, commit: UnconfirmedCommit) -> Exchange[Settlement]:
-        """Commits, and anew if the service does not have the reservation. A call that the policy
-        admitted has none; one without a snapshot is lost in a restart."""
+        """Commits; charges anew if the service has no such reservation: after a restart without a
+        snapshot, or for a call that the policy admitted."""
         is_repeated = held.unconfirmed is commit
         held.unconfirmed = commit
         token, hits, is_final = held.token, commit.hits, not commit.partial

@@ -80,7 +80,7 @@ fn a_deployment_of_envoyproxy_ratelimit_is_limited_by_two_replicas_and_one_redis
         service
     };
 
-    // In shadow nothing is denied, and nobody can miss it.
+    // Shadow mode denies nothing, and the log shows that it is on.
     let mut trial = [start(&["--shadow"])];
     trial[0].has_said("shadow mode is on, and nothing is enforced");
     let envoy = envoy_before(&trial, &upstream.address, &folder);

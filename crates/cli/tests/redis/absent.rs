@@ -97,7 +97,7 @@ fn a_lost_part_of_a_cluster_is_reported_with_its_share() {
     let cluster = Cluster::start();
     let mut fleet = Fleet::with(1, cluster.url(), RULES, &[TIMEOUT]);
     let master = cluster.master_of(0);
-    // Nobody takes over.
+    // Without a replica there is no failover.
     cluster.kill(cluster.replica_of(master));
     cluster.kill(master);
     let line = fleet.services[0].says("a part of the Cluster cannot be reached");

@@ -215,7 +215,8 @@ pub fn apply_to_each(
 ///     let rate = Rate::new(10, Span::from_secs(secs)).unwrap();
 ///     EnforcedLimit::hard(Limit::FixedWindow(FixedWindow::new(rate, Align::Clock)))
 /// };
-/// let (plan, mut account, mut details) = ([window(1), window(60)], Account::default(), Details::default());
+/// let plan = [window(1), window(60)];
+/// let (mut account, mut details) = (Account::default(), Details::default());
 /// let mut apply = |op, secs| {
 ///     let part = Part { plan: &plan, account: &mut account, spare_capacity: false, cost: None };
 ///     let now = Timestamp::EPOCH.after(Span::from_secs(secs));

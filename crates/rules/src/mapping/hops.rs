@@ -79,8 +79,9 @@ impl Proxies {
     /// let error = Proxies::parse(["10.0.0.0/8", "lb.internal"]).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "trusted proxy `lb.internal` is neither an IP address nor a network: write the address of \
-    ///      a proxy, such as `192.0.2.7` or `::1`, or its network, such as `10.0.0.0/8` or `fd00::/8`"
+    ///     "trusted proxy `lb.internal` is neither an IP address nor a network: write the \
+    ///      address of a proxy, such as `192.0.2.7` or `::1`, or its network, such as \
+    ///      `10.0.0.0/8` or `fd00::/8`"
     /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

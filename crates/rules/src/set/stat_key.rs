@@ -23,9 +23,11 @@ impl RuleSet {
     /// use sluicegate_rules::unit::Unit;
     ///
     /// let rule = RuleConfig::new(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute });
-    /// let users = DescriptorConfig { rule: Some(rule), value_to_metric: true, ..DescriptorConfig::any("user_id") };
+    /// let mut users = DescriptorConfig::any("user_id");
+    /// (users.rule, users.value_to_metric) = (Some(rule), true);
     /// let rules = RuleSet::new(vec![Domain { descriptors: vec![users], ..Domain::new("shop") }])?;
-    /// let (entries, mut plan, mut key) = ([Entry::new("user_id", "42")], Plan::default(), String::new());
+    /// let entries = [Entry::new("user_id", "42")];
+    /// let (mut plan, mut key) = (Plan::default(), String::new());
     /// let descriptors = [Descriptor::of(&entries)];
     /// rules.plan(&Request { domain: "shop", descriptors: &descriptors, hits: 1 }, &mut plan);
     /// let no = rules.rules().next().unwrap();

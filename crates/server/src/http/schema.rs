@@ -7,7 +7,8 @@
 //! use sluicegate_server::http::schema::{Check, Descriptor};
 //!
 //! let alice = Descriptor::of([("user", "alice")]);
-//! let check = Check { domain: "shop".to_owned(), descriptors: vec![alice], hits: None, limits: None };
+//! let (domain, descriptors) = ("shop".to_owned(), vec![alice]);
+//! let check = Check { domain, descriptors, hits: None, limits: None };
 //! let json = r#"{"domain":"shop","descriptors":[{"user":"alice"}]}"#;
 //! assert_eq!(serde_json::to_string(&check)?, json);
 //! # Ok::<(), serde_json::Error>(())
@@ -265,8 +266,8 @@ pub struct Explanation {
     pub hits: u64,
     /// Whether the domain has rules.
     pub known_domain: bool,
-    /// Why the domain has no rules, or the first descriptor without a rule has none, with a
-    /// suggested correction.
+    /// Why no rule applies to the domain, or to the first unmatched descriptor, with a suggested
+    /// correction.
     pub hint: Option<String>,
     /// Of each descriptor: the lookups that found its rule, the rule, its counter and its state.
     pub descriptors: Vec<serde_json::Value>,

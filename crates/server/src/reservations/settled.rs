@@ -53,7 +53,7 @@ impl RecentlySettled {
     }
 }
 
-/// Removes the waits of statuses: what is settled was used before, and nobody waits for a debt.
+/// Removes the waits of statuses: a settlement records past usage, which does not wait.
 pub(super) fn clear_waits(checked: &mut Checked) {
     for status in &mut checked.statuses {
         if let Outcome::Allow { wait } = &mut status.verdict.outcome {

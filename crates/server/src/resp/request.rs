@@ -1,5 +1,5 @@
-//! Arguments of rule commands: `domain key=value [key=value …] [HITS n] [| key=value …] [COST n]
-//! [ID text] …`.
+//! Arguments of rule commands:
+//! `domain key=value [key=value …] [HITS n] [| key=value …] [COST n] [ID text] …`.
 
 use sluicegate::Span;
 use sluicegate::rules::request::{Descriptor, Entry, Request};

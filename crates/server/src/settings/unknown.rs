@@ -37,7 +37,7 @@ const ENDPOINTS: [(&str, &str); 5] = [
 /// Last words of a name that ask for an address.
 const ADDRESS_WORDS: [&str; 6] = ["PORT", "HOST", "ADDR", "ADDRESS", "LISTEN", "BIND"];
 
-/// One error for each variable that is none of ours.
+/// One error for each unknown `SLUICEGATE_` variable.
 pub(super) fn errors(vars: &Vars) -> impl Iterator<Item = String> {
     let names = vars.names().filter_map(|name| name.strip_prefix("SLUICEGATE_"));
     let unknown = names.filter(|name| own().all(|one| one != *name) && !name.starts_with("TEST_"));

@@ -130,7 +130,7 @@ impl<'a> Model<'a> {
         // A shadow rule never decides anything, not even that there is an error.
         let fails = |rule: &RuleSpec| rule.policy == Policy::Error && !rule.shadow;
         let is_unknown = steps.iter().any(|(rule, _)| fails(&self.rules[*rule]));
-        // A denial stands, whatever the store would have answered for the others.
+        // A known denial does not depend on the steps that failed.
         if is_unknown && decided.allowed {
             return self.charge(charges, hits, Reply::StoreError);
         }

@@ -18,14 +18,14 @@ pub use self::tracing::TracingListener;
 ///
 /// It runs on the calling thread and must be quick: the caller waits for it.
 ///
-/// | decision | reported as | at |
+/// | decision | reported as | at which limiter |
 /// |---|---|---|
-/// | a request to a [tower layer](crate::tower), admitted | [`OpKind::Hit`] | each of its limiters that applies |
-/// | a request to a tower layer, denied by a limit | [`OpKind::Hit`] | the limiter that denied; the others are not charged |
+/// | a request to a [tower layer](crate::tower), admitted | [`OpKind::Hit`] | each that applies |
+/// | a request to a tower layer, denied | [`OpKind::Hit`] | the one that denied |
 /// | several limiters ([`Together`](crate::Together)), admitted | the operation | each of them |
 /// | several limiters, denied | the operation | the limiter that denied |
 /// | an operation on one key | the operation; a permit is a [`OpKind::Hit`] | its limiter |
-/// | a guard that is dropped | [`OpKind::Cancel`] | its limiter on memory; stores release it in the background |
+/// | a guard that is dropped | [`OpKind::Cancel`] | on memory its own; on stores none |
 /// | an operation that is not possible, or fails at the store | nothing | |
 ///
 /// The events of a layer are the same on every store. It reports a request once it proceeds or is

@@ -7,7 +7,7 @@
 //! | the peer's address, with tonic | `peer_ip(\|extensions\| extensions.get::<TcpConnectInfo>()?.remote_addr())` |
 //! | the client behind load balancers and proxies | `peer_ip(…).behind(Proxies::parse(["10.0.0.0/8"])?)` |
 //! | an address from elsewhere, such as a header that a trusted proxy sets | `ip(\|request\| …)` |
-//! | anything else | a closure `\|request: &Parts\| Some(…)` that returns an owned key, such as a `String` |
+//! | anything else | a closure `\|request: &Parts\| Some(…)` that returns an owned key |
 //! | all of several | `(header("x-tenant"), header("x-user"))` |
 //! | the first that is present | `first_of((header("x-api-key"), peer_ip(…)))` |
 //! | nothing: all requests together | `Everybody` |
@@ -17,8 +17,8 @@
 //! identities do not collide: `(ab, c)` is not `(a, bc)`, and the API key `192.0.2.7` is not that
 //! address.
 //!
-//! Requests without a key are treated as the layer says; [`Identify::on_missing`] says so for one
-//! key, `header("x-partner").on_missing(Missing::Pass)`.
+//! The layer sets the treatment of requests without a key; [`Identify::on_missing`] sets it for one
+//! key: `header("x-partner").on_missing(Missing::Pass)`.
 //!
 //! The client chooses the value of a header. Use one as a key only behind a component that has
 //! verified it; a client that can choose its key has unlimited budgets.
@@ -71,7 +71,7 @@ pub trait Identify: Send + Sync {
         None
     }
 
-    /// This key with its own treatment of requests without it, whatever that of the layer is.
+    /// This key with its own treatment of requests without it, in place of the layer's.
     ///
     /// ```
     /// use http::request::Parts;

@@ -203,7 +203,8 @@ impl RateLimitLayer {
     /// # use sluicegate::tower::key::header;
     /// # let limiter = Limiter::new(TokenBucket::per_second(10))?;
     /// let layer = RateLimitLayer::new(limiter, header("x-api-key")).on_denied(|denial, response| {
-    ///     let body = serde_json::json!({ "path": denial.request.uri.path(), "code": "slow_down" });
+    ///     let path = denial.request.uri.path();
+    ///     let body = serde_json::json!({ "path": path, "code": "slow_down" });
     ///     response.map(|_| Bytes::from(body.to_string()))
     /// });
     /// # Ok::<(), sluicegate::LimitError>(())
@@ -227,7 +228,7 @@ impl RateLimitLayer {
     }
 
     /// The treatment of requests without a key; by default they share one budget. It applies to
-    /// every limiter of the layer whose key has none of its own
+    /// every limiter of the layer whose key does not set its own
     /// ([`Identify::on_missing`](super::key::Identify::on_missing)).
     ///
     /// Set [`Missing::Pass`] on single keys: on the layer, it also disables a limit by address when
