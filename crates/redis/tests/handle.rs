@@ -1,14 +1,12 @@
 //! The handle: reasons of missing connections, the end of a process, outages as events.
 
-#[cfg(feature = "tracing")]
-use std::io;
-#[cfg(feature = "tracing")]
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sluicegate::limit::FixedWindow;
 use sluicegate::{Consistency, Limiter};
 use sluicegate_redis::{LinkError, LinkOptions, Redis};
+#[cfg(feature = "tracing")]
+use sluicegate_testkit::log::{Log, subscribe};
 use sluicegate_testkit::redis::{Options, Single};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -69,38 +67,19 @@ async fn closing_releases_the_leases_of_all_limiters() {
     }
 }
 
-/// The lines of a subscriber.
+/// Waits for a number of lines.
 #[cfg(feature = "tracing")]
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-#[cfg(feature = "tracing")]
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("a log").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(feature = "tracing")]
-impl Log {
-    /// Waits for a number of lines.
-    async fn lines(&self, count: usize) -> Vec<String> {
-        let read = async {
-            loop {
-                let text = String::from_utf8(self.0.lock().expect("a log").clone()).expect("text");
-                if text.lines().count() >= count {
-                    return text.lines().map(str::to_owned).collect();
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+async fn lines(log: &Log, count: usize) -> Vec<String> {
+    let read = async {
+        loop {
+            let text = log.text();
+            if text.lines().count() >= count {
+                return text.lines().map(str::to_owned).collect();
             }
-        };
-        tokio::time::timeout(LONG, read).await.expect("no line in time")
-    }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, read).await.expect("no line in time")
 }
 
 #[cfg(feature = "tracing")]
@@ -113,18 +92,18 @@ async fn an_outage_is_an_event_when_it_begins_and_when_it_ends() {
         .without_time()
         .with_ansi(false)
         .finish();
-    let _subscriber = tracing::subscriber::set_default(subscriber);
+    let _subscriber = subscribe(subscriber);
     let server = Single::start();
     let redis = connect(&server).await;
     let of_redis = |line: &str| line.contains("sluicegate_redis");
-    let lines = log.lines(1).await;
-    assert!(of_redis(&lines[0]) && lines[0].contains("INFO"), "{lines:?}");
+    let seen = lines(&log, 1).await;
+    assert!(of_redis(&seen[0]) && seen[0].contains("INFO"), "{seen:?}");
     server.kill();
-    let lines = log.lines(2).await;
-    assert!(lines[1].contains("WARN") && lines[1].contains("the store cannot be reached"));
-    assert!(lines[1].contains("error=") && lines[1].contains("on_store_failure"), "{lines:?}");
+    let seen = lines(&log, 2).await;
+    assert!(seen[1].contains("WARN") && seen[1].contains("the store cannot be reached"));
+    assert!(seen[1].contains("error=") && seen[1].contains("on_store_failure"), "{seen:?}");
     server.restart();
-    let lines = log.lines(3).await;
-    assert!(lines[2].contains("INFO") && lines[2].contains("the store answers"), "{lines:?}");
+    let seen = lines(&log, 3).await;
+    assert!(seen[2].contains("INFO") && seen[2].contains("the store answers"), "{seen:?}");
     drop(redis);
 }

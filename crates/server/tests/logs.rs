@@ -2,37 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+mod http_support;
+
 use std::time::Duration;
 
+use http_support::{asking, engine_of, post};
 use sluicegate::clock::{Clock, ManualClock, Timestamp};
+use sluicegate_server::app::App;
+use sluicegate_server::http::{self, router};
 use sluicegate_server::logs::{Format, Level, Options, events, subscriber};
-use tracing::subscriber::with_default;
+use sluicegate_testkit::log::{Log, subscribe};
 use tracing::{debug, error, info, warn};
 
-/// Keeps what is written.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Each line comes in one piece, so that lines of several threads are not mixed.
-        assert_eq!(bytes.last(), Some(&b'\n'));
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Paper {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
+const SHOP: &str = "
+domain: shop
+descriptors:
+  - { key: user, limits: { name: users, algorithm: fixed_window, rate: 3/h } }
+";
 
 fn noon() -> ManualClock {
     ManualClock::at(Timestamp::from_micros(1_794_744_000_123_456))
@@ -40,9 +26,10 @@ fn noon() -> ManualClock {
 
 /// What is written while something is said.
 fn written(options: Options, clock: impl Clock + 'static, say: impl FnOnce()) -> String {
-    let paper = Paper::default();
-    with_default(subscriber(options, clock, paper.clone()).unwrap(), say);
-    paper.text()
+    let log = Log::default();
+    let _guard = subscribe(subscriber(options, clock, log.clone()).unwrap());
+    say();
+    log.text()
 }
 
 fn at(level: Level) -> Options {
@@ -112,20 +99,19 @@ fn levels() {
 
 #[test]
 fn a_noisy_place_is_silenced_and_says_so_later() {
-    let (clock, paper) = (noon(), Paper::default());
+    let (clock, log) = (noon(), Log::default());
     let options = Options { per_second: 2, ..at(Level::Info) };
     let noisy = |count| (0..count).for_each(|no| error!(target: "sluicegate", no, "noisy"));
-    with_default(subscriber(options, clock.clone(), paper.clone()).unwrap(), || {
-        noisy(10);
-        info!(target: "sluicegate", "quiet");
-        clock.advance(Duration::from_millis(499));
-        noisy(1);
-        clock.advance(Duration::from_millis(1));
-        noisy(1);
-        clock.advance(Duration::from_secs(1));
-        noisy(1);
-    });
-    let text = paper.text();
+    let _guard = subscribe(subscriber(options, clock.clone(), log.clone()).unwrap());
+    noisy(10);
+    info!(target: "sluicegate", "quiet");
+    clock.advance(Duration::from_millis(499));
+    noisy(1);
+    clock.advance(Duration::from_millis(1));
+    noisy(1);
+    clock.advance(Duration::from_secs(1));
+    noisy(1);
+    let text = log.text();
     let said: Vec<&str> = text.lines().map(|line| &line[25..]).collect();
     let expected = [
         "ERROR noisy no=0",
@@ -159,4 +145,61 @@ fn keys_are_told_only_where_everything_is() {
     assert!(!debug.contains("alice"));
     let trace = written(at(Level::Trace), noon(), say);
     assert!(trace.contains("keys=\"user=alice\""), "{trace}");
+}
+
+#[tokio::test]
+async fn an_unknown_domain_is_a_warning_once_and_their_number_is_bounded() {
+    let (engine, clock) = engine_of(SHOP);
+    let router = router(App::new(engine), http::Options::default());
+    let log = Log::default();
+    let _guard = subscribe(subscriber(at(Level::Info), clock.clone(), log.clone()).unwrap());
+    let check = async |domain: &str| {
+        let body = format!(r#"{{"domain":"{domain}","descriptors":[{{"user":"a"}}]}}"#);
+        assert_eq!(post(&router, "/v1/check", body).await.status, 200);
+    };
+    for domain in ["shpo", "shpo", "nowhere", "shop"] {
+        check(domain).await;
+    }
+    let text = log.take();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    for part in [
+        "WARN  requests for a domain without rules: did you mean `shop`?; correct the domain",
+        "`--unmatched` allows or denies such requests domain=shpo unmatched=allow\n",
+        "requests for a domain without rules: there are rules for `shop`; correct the domain",
+        "domain=nowhere",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for index in 0..100 {
+        check(&format!("random-{index}")).await;
+    }
+    check(&"x".repeat(200)).await;
+    let text = log.take();
+    assert_eq!(text.lines().count(), 31, "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("more than 32 domains without rules"), "{last}");
+    clock.advance(Duration::from_secs(600));
+    check("shpo").await;
+    assert!(log.take().contains("domain=shpo"), "again while it lasts");
+}
+
+#[tokio::test]
+async fn descriptors_without_a_rule_and_denials_are_lines_without_values() {
+    let (engine, _) = engine_of(SHOP);
+    let router = router(App::new(engine), http::Options::default());
+    let log = Log::default();
+    let options = Options { per_second: 2, ..at(Level::Debug) };
+    let _guard = subscribe(subscriber(options, ManualClock::new(), log.clone()).unwrap());
+    let body = r#"{"domain":"shop","descriptors":[{"path":"/secret","x":"1"}]}"#;
+    for _ in 0..9 {
+        post(&router, "/v1/check", body).await;
+    }
+    for _ in 0..4 {
+        post(&router, "/v1/check", asking("user", "alice")).await;
+    }
+    let text = log.text();
+    let line = "no rule matches domain=shop reason=no_rule keys=path,x";
+    assert_eq!(text.matches(line).count(), 2, "rate limited: {text}");
+    assert_eq!(text.matches("request denied domain=shop rule=shop/user").count(), 1, "{text}");
+    assert!(!text.contains("secret") && !text.contains("alice"), "no values: {text}");
 }

@@ -5,19 +5,15 @@
 mod http_support;
 mod metrics_support;
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-
 use axum::Router;
 use http::StatusCode;
-use http_support::{asking, engine_of, post};
+use http_support::{asking, post};
 use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::{Engine, rules_of};
 use sluicegate_server::app::App;
 use sluicegate_server::http::{ErrorFormat, KeysAccess, Options, router};
-use sluicegate_server::logs::{self, Level};
 use sluicegate_server::metrics;
 use sluicegate_server::rls::Options as RlsOptions;
 use sluicegate_server::unmatched::UnmatchedPolicy;
@@ -185,82 +181,4 @@ async fn modes_of_the_service_apply_to_them() {
     assert_eq!(told.headers["content-type"], "application/problem+json");
     let json: Value = told.json();
     assert_eq!((&json["status"], &json["code"]), (&json!(429), &json!("unmatched")));
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn an_unknown_domain_is_a_warning_once_and_their_number_is_bounded() {
-    let (engine, clock) = engine_of(RULES);
-    let router = router(App::new(engine), Options::default());
-    let lines = Lines::default();
-    let options = logs::Options { level: Level::Info, ..logs::Options::default() };
-    let subscriber = logs::subscriber(options, clock.clone(), lines.clone()).unwrap();
-    let guard = tracing::subscriber::set_default(subscriber);
-    let check = async |domain: &str| {
-        let body = format!(r#"{{"domain":"{domain}","descriptors":[{{"user":"a"}}]}}"#);
-        assert_eq!(post(&router, "/v1/check", body).await.status, StatusCode::OK);
-    };
-    let written = || String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
-    for domain in ["shpo", "shpo", "nowhere", "shop"] {
-        check(domain).await;
-    }
-    let text = written();
-    assert_eq!(text.lines().count(), 2, "{text}");
-    for part in [
-        "WARN  requests for a domain without rules: did you mean `shop`?; correct the domain",
-        "`--unmatched` allows or denies such requests domain=shpo unmatched=allow\n",
-        "requests for a domain without rules: there are rules for `shop`; correct the domain",
-        "domain=nowhere",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    for index in 0..100 {
-        check(&format!("random-{index}")).await;
-    }
-    check(&"x".repeat(200)).await;
-    let text = written();
-    assert_eq!(text.lines().count(), 31, "{text}");
-    let last = text.lines().last().unwrap();
-    assert!(last.contains("more than 32 domains without rules"), "{last}");
-    clock.advance(std::time::Duration::from_secs(600));
-    check("shpo").await;
-    assert!(written().contains("domain=shpo"), "again while it lasts");
-    drop(guard);
-}
-
-#[tokio::test]
-async fn logs_name_them_and_denials_over_http() {
-    let (engine, _) = engine_of(RULES);
-    let router = router(App::new(engine), Options::default());
-    let lines = Lines::default();
-    let options = logs::Options { level: Level::Debug, per_second: 2, ..logs::Options::default() };
-    let clock = ManualClock::new();
-    let subscriber = logs::subscriber(options, clock, lines.clone()).unwrap();
-    let guard = tracing::subscriber::set_default(subscriber);
-    let body = r#"{"domain":"shop","descriptors":[{"path":"/secret","x":"1"}]}"#;
-    for _ in 0..9 {
-        post(&router, "/v1/check", body).await;
-    }
-    for _ in 0..4 {
-        post(&router, "/v1/check", asking("user", "alice")).await;
-    }
-    drop(guard);
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let line = "no rule matches domain=shop reason=no_rule keys=path,x";
-    assert_eq!(text.matches(line).count(), 2, "rate limited: {text}");
-    assert_eq!(text.matches("request denied domain=shop rule=shop/user").count(), 1, "{text}");
-    assert!(!text.contains("secret") && !text.contains("alice"), "no values: {text}");
 }

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +13,7 @@ use metrics::{
 };
 use sluicegate::limit::FixedWindow;
 use sluicegate::{Limiter, Memory, MetricsListener, Overflow, TracingListener};
+use sluicegate_testkit::log::{Log, subscribe};
 
 /// Counters by their name and labels.
 #[derive(Default)]
@@ -107,21 +107,6 @@ fn a_full_store_is_counted() {
     assert_eq!(counters.read(), expected);
 }
 
-/// What a subscriber wrote.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn denials_are_events() {
     let log = Log::default();
@@ -132,22 +117,21 @@ fn denials_are_events() {
         .without_time()
         .with_ansi(false)
         .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        let limiter = |listener: TracingListener| {
-            let counted = MetricsListener::new("once");
-            let limiter =
-                Limiter::builder().name("once").limit(FixedWindow::per_year(1).named("yearly"));
-            limiter.listener((counted, listener)).build().unwrap()
-        };
-        let long = "x".repeat(1_000);
-        for listener in [TracingListener::new(), TracingListener::new().with_keys()] {
-            let limiter = limiter(listener);
-            limiter.hit("alice");
-            limiter.hit("alice");
-            limiter.of(&long).cost(2).hit();
-        }
-    });
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let _guard = subscribe(subscriber);
+    let limiter = |listener: TracingListener| {
+        let counted = MetricsListener::new("once");
+        let limiter =
+            Limiter::builder().name("once").limit(FixedWindow::per_year(1).named("yearly"));
+        limiter.listener((counted, listener)).build().unwrap()
+    };
+    let long = "x".repeat(1_000);
+    for listener in [TracingListener::new(), TracingListener::new().with_keys()] {
+        let limiter = limiter(listener);
+        limiter.hit("alice");
+        limiter.hit("alice");
+        limiter.of(&long).cost(2).hit();
+    }
+    let log = log.text();
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 4, "{log}");
     assert!(
