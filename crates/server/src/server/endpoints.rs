@@ -40,9 +40,7 @@ pub struct Addresses {
 pub(super) struct Listeners {
     pub(super) grpc: Listener,
     pub(super) http: TcpListener,
-    pub(super) admin: TcpListener,
     pub(super) resp: Option<TcpListener>,
-    pub(super) metrics: Option<TcpListener>,
 }
 
 impl Addresses {
@@ -64,42 +62,37 @@ impl Addresses {
 }
 
 impl Listeners {
-    /// Binds all addresses of the settings, and replaces them there by those that were bound.
+    /// Binds the addresses of the settings, and replaces them there by those that were bound.
     pub(super) fn bind(settings: &mut Settings) -> Result<(Self, Addresses), StartError> {
-        let listeners = Self {
-            grpc: listen_grpc(&settings.grpc)?,
-            http: listen(settings.http)?,
-            admin: listen(settings.admin)?,
-            resp: settings.resp.map(listen).transpose()?,
-            metrics: settings.metrics.as_ref().map(|one| listen(one.address)).transpose()?,
-        };
-        let addresses = listeners.addresses(&settings.grpc);
-        let addresses = addresses.map_err(|error| failed_to("read the bound addresses", error))?;
-        settings.grpc = addresses.grpc.clone();
-        (settings.http, settings.admin) = (addresses.http, addresses.admin);
-        settings.resp = addresses.resp;
-        if let (Some(metrics), Some(address)) = (&mut settings.metrics, addresses.metrics) {
-            metrics.address = address;
+        let grpc = listen_grpc(&settings.grpc)?;
+        if let Listener::Tcp(listener) = &grpc {
+            settings.grpc = GrpcAddress::Tcp(address_of(listener)?);
         }
-        Ok((listeners, addresses))
-    }
-
-    fn addresses(&self, grpc: &GrpcAddress) -> io::Result<Addresses> {
-        let grpc = match &self.grpc {
-            Listener::Tcp(listener) => GrpcAddress::Tcp(listener.local_addr()?),
-            _ => grpc.clone(),
+        let (http, address) = listen(settings.http)?;
+        settings.http = address;
+        let (resp, address) = settings.resp.map(listen).transpose()?.unzip();
+        settings.resp = address;
+        let addresses = Addresses {
+            grpc: settings.grpc.clone(),
+            http: settings.http,
+            admin: settings.admin,
+            resp: settings.resp,
+            metrics: settings.metrics.as_ref().map(|metrics| metrics.address),
         };
-        let optional = |listener: &Option<TcpListener>| {
-            listener.as_ref().map(TcpListener::local_addr).transpose()
-        };
-        let (resp, metrics) = (optional(&self.resp)?, optional(&self.metrics)?);
-        let (http, admin) = (self.http.local_addr()?, self.admin.local_addr()?);
-        Ok(Addresses { grpc, http, admin, resp, metrics })
+        Ok((Self { grpc, http, resp }, addresses))
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    bind(address).map_err(|error| failed_to(&format!("listen on `{address}`"), error))
+/// Listens on an address; returns the one that was bound, with the port that the system assigned.
+pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listener =
+        bind(address).map_err(|error| failed_to(&format!("listen on `{address}`"), error))?;
+    let address = address_of(&listener)?;
+    Ok((listener, address))
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|error| failed_to("read a bound address", error))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -114,7 +107,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn listen_grpc(address: &GrpcAddress) -> Result<Listener, StartError> {
     match address {
-        GrpcAddress::Tcp(address) => Ok(Listener::Tcp(listen(*address)?)),
+        GrpcAddress::Tcp(address) => Ok(Listener::Tcp(listen(*address)?.0)),
         #[cfg(unix)]
         GrpcAddress::Unix(path) => Listener::unix(path)
             .map_err(|error| failed_to(&format!("listen on `{}`", path.display()), error)),

@@ -6,6 +6,7 @@
 //! ```
 
 mod endpoints;
+mod node;
 mod rules;
 mod snapshot;
 mod store;
@@ -13,40 +14,27 @@ mod store;
 use std::fmt;
 use std::io;
 
+use sluicegate::RulesError;
 use sluicegate::throttle::Throttle;
-use sluicegate::{Engine, RulesError};
-use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::sync::mpsc;
 
 pub use endpoints::Addresses;
 use endpoints::Listeners;
-use rules::FollowedRules;
-use snapshot::Snapshots;
+pub use node::{Node, Stopping};
 
-use crate::admin;
 use crate::app::App;
 use crate::grpc;
-use crate::health::Health;
 use crate::http;
 use crate::logs::events;
-use crate::memory::MemoryBudget;
-use crate::reservations::Reservations;
 use crate::resp;
-use crate::settings::{self, Settings};
-use crate::statsd::StatsdSink;
+use crate::settings::Settings;
 use crate::tls::{Tls, TlsEvent};
-use crate::traces::{self, Exporter};
-use crate::unmatched::UnmatchedPolicy;
 
 /// Service with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
 pub struct Server {
-    settings: Settings,
-    app: App,
-    rules: FollowedRules,
-    snapshots: Option<Snapshots>,
+    node: Node,
     tls: Option<Tls>,
-    exporter: Option<Exporter>,
     listeners: Listeners,
     /// Exists without a RESP endpoint too, so that its saved counts are not lost.
     throttle: Throttle,
@@ -72,43 +60,14 @@ impl Server {
     ///
     /// # Errors
     /// When the rules are invalid, or an address or a file cannot be used.
-    pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
-        let opened = snapshot::open(settings.snapshot.as_deref(), settings.identities_max);
-        let (memory, snapshots, restoration) =
-            opened.map_err(|error| failed_to("open the snapshot", error))?;
-        let engine = Engine::builder(Default::default())
-            .memory(&memory)
-            .near_limit_ratio(settings.near_limit_ratio)
-            .metric_values(settings.rules.metric_values)
-            .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow)
-            .build();
-        let engine = engine.map_err(|error| failed_to("build the engine", error))?;
-        let health =
-            if settings.needs_domain { Health::requiring_domain() } else { Health::default() };
-        let traces = settings.traces.clone().map(traces::start).transpose();
-        let (tracer, exporter) = traces.map_err(|error| failed_to("export traces", error))?.unzip();
-        let app = match &settings.store {
-            settings::Store::Memory => App::builder(engine),
-            settings::Store::Redis(redis) => {
-                health.add_store(redis.health_needs_connection);
-                App::redis_builder(store::with_redis(engine, redis)?)
-            }
-        };
-        let app = app
-            .options(settings.rls.clone())
-            .tracer(tracer.unwrap_or_default())
-            .reservations(Reservations::new(settings.reservations_max, settings.waiting_max))
-            .memory_budget(MemoryBudget::new(settings.memory_budget))
-            .health(health)
-            .build();
-        snapshot::report(&app, snapshots.as_ref(), &restoration);
-        let rules = FollowedRules::load(&app, &settings)?;
-        let tls = settings.tls.clone().map(Tls::new).transpose();
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let mut node = Node::start(settings).await?;
+        let tls = node.settings().tls.clone().map(Tls::new).transpose();
         let tls = tls.map_err(|error| failed_to("configure TLS", error))?;
-        let (listeners, addresses) = Listeners::bind(&mut settings)?;
-        let throttle = Throttle::new(app.engine().memory());
-        events::started(&rules::startup(&app, &settings, &addresses));
-        Ok(Self { settings, app, rules, snapshots, tls, exporter, listeners, throttle, addresses })
+        let (listeners, addresses) = Listeners::bind(&mut node.settings)?;
+        let throttle = Throttle::new(node.app().engine().memory());
+        events::started(&rules::startup(node.app(), node.settings(), &addresses));
+        Ok(Self { node, tls, listeners, throttle, addresses })
     }
 
     /// Bound addresses.
@@ -120,7 +79,7 @@ impl Server {
     /// State that all endpoints share.
     #[must_use]
     pub const fn app(&self) -> &App {
-        &self.app
+        self.node.app()
     }
 
     /// Serves until `stop` is ready, then shuts down gracefully. A message on `reloads` reloads the
@@ -131,129 +90,37 @@ impl Server {
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
-        mut reloads: mpsc::Receiver<()>,
+        reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { settings, app, rules, snapshots, tls, exporter, listeners, throttle, .. } = self;
-        let stopping = watch::Sender::new(false);
-        let stopped = || {
-            let mut stopping = stopping.subscribe();
-            async move {
-                let _ = stopping.wait_for(|stopping| *stopping).await;
-            }
-        };
+        let Self { node, tls, listeners, throttle, .. } = self;
+        let (settings, app) = (node.settings().clone(), node.app().clone());
         if let Some(tls) = &tls {
             let cert = settings.tls.as_ref().map(|files| files.cert.clone()).unwrap_or_default();
             tls.on_event(move |event| report_tls(&cert.display(), event));
         }
-        let options = endpoints::grpc_options(&settings, tls);
-        let grpc = grpc::serve(listeners.grpc, app.clone(), options, stopped());
-        let router = http::routes(app.clone(), endpoints::http_options(&settings));
-        let limits = endpoints::http_limits(&settings);
-        let http = http::serve(listeners.http, router, app.clone(), limits, stopped());
-        let router = admin::router(app.clone(), endpoints::admin_options(&settings));
-        let limits = endpoints::admin_limits(&settings);
-        let admin = http::serve(listeners.admin, router, app.clone(), limits, stopped());
-        let resp = async {
-            let Some(listener) = listeners.resp else { return Ok(()) };
-            let options = endpoints::resp_options(&settings);
-            let served = resp::serve(listener, app.clone(), throttle.clone(), options, stopped());
-            stopping_all(served, &stopping, "resp").await
-        };
-        let metrics = async {
-            let (Some(listener), Some(at)) = (listeners.metrics, &settings.metrics) else {
-                return Ok(());
-            };
-            let router = admin::metrics_router(app.clone(), &at.path);
-            let limits = endpoints::admin_limits(&settings);
-            let served = http::serve(listener, router, app.clone(), limits, stopped());
-            stopping_all(served, &stopping, "metrics").await
-        };
-        // A service without one of its endpoints looks alive but is not: it ends, so that its
-        // supervisor restarts it.
-        let (grpc, http, admin) = (
-            stopping_all(grpc, &stopping, "grpc"),
-            stopping_all(http, &stopping, "http"),
-            stopping_all(admin, &stopping, "admin"),
-        );
-        let shutdown = async {
-            tokio::select! {
-                () = stop => {}
-                () = stopped() => return app.health().drain(),
-            }
-            // Unready first, so that load balancers stop sending requests.
-            app.health().drain();
-            events::drain_started(settings.drain.0);
-            let saved = async {
-                // An early snapshot, in case the supervisor kills the process before the last one.
-                if let Some(snapshots) = &snapshots {
-                    snapshots.save_in_background(&app).await;
-                }
-            };
-            tokio::join!(sleep(settings.drain.0), saved);
-            stopping.send_replace(true);
-        };
-        let background = async {
-            let reloaded = async {
-                while reloads.recv().await.is_some() {
-                    rules.reload();
-                }
-            };
-            let store_watched = async {
-                if let (Some(engine), settings::Store::Redis(redis)) =
-                    (app.redis(), &settings.store)
-                {
-                    let (store, address) = (engine.backend().store(), &redis.server.address);
-                    store::watch(store.clone(), address, &app).await;
-                }
-            };
-            let saved = async {
-                if let Some(snapshots) = &snapshots {
-                    snapshots.save_every(settings.snapshot_every, &app).await;
-                }
-            };
-            tokio::join!(reloaded, saved, store_watched);
-            std::future::pending::<()>().await;
-        };
-        let counters_sent = async {
-            if let Some(options) = settings.statsd.clone() {
-                StatsdSink::new(options).run(app.clone(), stopped()).await;
+        let endpoints = |stopping: &Stopping| {
+            let stopping = stopping.clone();
+            async move {
+                let options = endpoints::grpc_options(&settings, tls);
+                let grpc = grpc::serve(listeners.grpc, app.clone(), options, stopping.stopped());
+                let router = http::routes(app.clone(), endpoints::http_options(&settings));
+                let limits = endpoints::http_limits(&settings);
+                let http =
+                    http::serve(listeners.http, router, app.clone(), limits, stopping.stopped());
+                let resp = async {
+                    let Some(listener) = listeners.resp else { return Ok(()) };
+                    let options = endpoints::resp_options(&settings);
+                    let served =
+                        resp::serve(listener, app.clone(), throttle, options, stopping.stopped());
+                    stopping.with("resp", served).await
+                };
+                let (grpc, http, resp) =
+                    tokio::join!(stopping.with("grpc", grpc), stopping.with("http", http), resp);
+                grpc.and(http).and(resp)
             }
         };
-        let exported = async {
-            if let Some(exporter) = exporter {
-                exporter.run(stopped()).await;
-            }
-        };
-        let served = tokio::select! {
-            served = async { tokio::join!(grpc, http, admin, resp, metrics, shutdown, exported, counters_sent) } => served,
-            () = background => return Ok(()),
-        };
-        if let Some(snapshots) = &snapshots {
-            snapshots.save(&app);
-        }
-        if let Some(engine) = app.redis() {
-            // Releases the leases of this node to the others, and its shares of limits.
-            engine.backend().close().await;
-            engine.backend().store().leave().await;
-        }
-        events::stopped();
-        let (grpc, http, admin, resp, metrics, (), (), ()) = served;
-        grpc.and(http).and(admin).and(resp).and(metrics)
+        node.run(endpoints, stop, reloads).await
     }
-}
-
-/// Runs an endpoint; when it ends, so do the others.
-async fn stopping_all(
-    endpoint: impl Future<Output = io::Result<()>>,
-    stopping: &watch::Sender<bool>,
-    name: &'static str,
-) -> io::Result<()> {
-    let served = endpoint.await;
-    if let Err(error) = &served {
-        events::listener_failed(name, error);
-    }
-    stopping.send_replace(true);
-    served
 }
 
 fn failed_to(step: &str, reason: impl fmt::Display) -> StartError {
@@ -309,7 +176,7 @@ mod tests {
                 _ => panic!("not TCP"),
             },
             |server| shut_down(server.listeners.http.as_fd()),
-            |server| shut_down(server.listeners.admin.as_fd()),
+            |server| shut_down(server.node.admin.as_fd()),
             |server| shut_down(server.listeners.resp.as_ref().unwrap().as_fd()),
         ];
         for shut in listeners {

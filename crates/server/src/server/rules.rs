@@ -24,10 +24,12 @@ pub(super) struct FollowedRules {
 impl FollowedRules {
     /// Loads the rules and starts to follow their files.
     pub(super) fn load(app: &App, settings: &Settings) -> Result<Self, StartError> {
-        let RulesSettings { paths, files, options, .. } = &settings.rules;
+        let RulesSettings { paths, text, files, options, .. } = &settings.rules;
         if paths.is_empty() {
-            load_example(app).map_err(StartError::Rules)?;
-            events::example_rules();
+            load_text(app, text.as_deref().unwrap_or(EXAMPLE_RULES)).map_err(StartError::Rules)?;
+            if text.is_none() {
+                events::example_rules();
+            }
             return Ok(Self { following: None });
         }
         let watch = || Watch::new(paths, *files);
@@ -89,8 +91,8 @@ pub(super) fn startup(app: &App, settings: &Settings, addresses: &Addresses) -> 
     }
 }
 
-fn load_example(app: &App) -> Result<(), RulesError> {
-    let reloaded = app.engine().reload(rules_of(EXAMPLE_RULES)?);
+fn load_text(app: &App, text: &str) -> Result<(), RulesError> {
+    let reloaded = app.engine().reload(rules_of(text)?);
     reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
     report_loaded(app, &[], true);
     Ok(())

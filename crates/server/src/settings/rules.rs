@@ -13,8 +13,10 @@ use super::{SettingsError, misspelt, unknown};
 /// Files of rules, and how they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesSettings {
-    /// Files and directories; empty for the example rules.
+    /// Files and directories; empty for `text`, or the example rules.
     pub paths: Vec<PathBuf>,
+    /// Rules without a file.
+    pub text: Option<String>,
     /// Which files of a directory are read.
     pub files: ReadOptions,
     /// How they are loaded.
@@ -107,6 +109,7 @@ impl RulesSettings {
         Self {
             paths,
             path_source,
+            text: None,
             files: ReadOptions { ignore_dot_files: !included },
             options: Options { merge_domains, quota_mode: read.is_true("QUOTA_MODE") },
             metric_values,

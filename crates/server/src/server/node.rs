@@ -1,0 +1,230 @@
+//! The parts of a process that do not depend on its protocols: engine, rules, store, snapshots,
+//! telemetry, and the endpoints for operators.
+
+use std::io;
+use std::net::SocketAddr;
+
+use sluicegate::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::rules::FollowedRules;
+use super::snapshot::{self, Snapshots};
+use super::{StartError, endpoints, failed_to, store};
+use crate::admin;
+use crate::app::App;
+use crate::health::Health;
+use crate::http;
+use crate::logs::events;
+use crate::memory::MemoryBudget;
+use crate::reservations::Reservations;
+use crate::settings::{self, Settings};
+use crate::statsd::StatsdSink;
+use crate::traces::{self, Exporter};
+use crate::unmatched::UnmatchedPolicy;
+
+/// A process that is ready to serve, without the endpoints of its protocols.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) settings: Settings,
+    app: App,
+    rules: FollowedRules,
+    snapshots: Option<Snapshots>,
+    exporter: Option<Exporter>,
+    pub(super) admin: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+/// Tells all endpoints of a process that it ends.
+#[derive(Debug, Clone)]
+pub struct Stopping(watch::Sender<bool>);
+
+impl Stopping {
+    /// Completes when the process ends.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.0.subscribe();
+        async move {
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+
+    /// Runs an endpoint; when it ends, so do the others. A process without one of its endpoints
+    /// looks alive but is not: it ends, so that its supervisor restarts it.
+    ///
+    /// # Errors
+    /// That of the endpoint.
+    pub async fn with(
+        &self,
+        name: &'static str,
+        endpoint: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let served = endpoint.await;
+        if let Err(error) = &served {
+            events::listener_failed(name, error);
+        }
+        self.0.send_replace(true);
+        served
+    }
+}
+
+impl Node {
+    /// Restores the snapshot, loads the rules and binds the addresses of operators.
+    ///
+    /// # Errors
+    /// When the rules are invalid, or an address or a file cannot be used.
+    pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
+        let opened = snapshot::open(settings.snapshot.as_deref(), settings.identities_max);
+        let (memory, snapshots, restoration) =
+            opened.map_err(|error| failed_to("open the snapshot", error))?;
+        let engine = Engine::builder(Default::default())
+            .memory(&memory)
+            .near_limit_ratio(settings.near_limit_ratio)
+            .metric_values(settings.rules.metric_values)
+            .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow)
+            .build();
+        let engine = engine.map_err(|error| failed_to("build the engine", error))?;
+        let health =
+            if settings.needs_domain { Health::requiring_domain() } else { Health::default() };
+        let traces = settings.traces.clone().map(traces::start).transpose();
+        let (tracer, exporter) = traces.map_err(|error| failed_to("export traces", error))?.unzip();
+        let app = match &settings.store {
+            settings::Store::Memory => App::builder(engine),
+            settings::Store::Redis(redis) => {
+                health.add_store(redis.health_needs_connection);
+                App::redis_builder(store::with_redis(engine, redis)?)
+            }
+        };
+        let app = app
+            .options(settings.rls.clone())
+            .tracer(tracer.unwrap_or_default())
+            .reservations(Reservations::new(settings.reservations_max, settings.waiting_max))
+            .memory_budget(MemoryBudget::new(settings.memory_budget))
+            .health(health)
+            .build();
+        snapshot::report(&app, snapshots.as_ref(), &restoration);
+        let rules = FollowedRules::load(&app, &settings)?;
+        let (admin, address) = endpoints::listen(settings.admin)?;
+        settings.admin = address;
+        let metrics = match &mut settings.metrics {
+            Some(metrics) => {
+                let (listener, address) = endpoints::listen(metrics.address)?;
+                metrics.address = address;
+                Some(listener)
+            }
+            None => None,
+        };
+        Ok(Self { settings, app, rules, snapshots, exporter, admin, metrics })
+    }
+
+    /// State that all endpoints share.
+    #[must_use]
+    pub const fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// The settings, with the addresses that were bound.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Bound address of the admin endpoint.
+    #[must_use]
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.settings.admin
+    }
+
+    /// Serves the endpoints for operators and `endpoints` until `stop` is ready, then shuts down
+    /// gracefully. A message on `reloads` reloads the rules.
+    ///
+    /// # Errors
+    /// When a listener fails.
+    pub async fn run<E>(
+        self,
+        endpoints: impl FnOnce(&Stopping) -> E,
+        stop: impl Future<Output = ()>,
+        mut reloads: mpsc::Receiver<()>,
+    ) -> io::Result<()>
+    where
+        E: Future<Output = io::Result<()>>,
+    {
+        let Self { settings, app, rules, snapshots, exporter, admin, metrics } = self;
+        let stopping = Stopping(watch::Sender::new(false));
+        let served = endpoints(&stopping);
+        let limits = endpoints::admin_limits(&settings);
+        let router = admin::router(app.clone(), endpoints::admin_options(&settings));
+        let admin = http::serve(admin, router, app.clone(), limits, stopping.stopped());
+        let admin = stopping.with("admin", admin);
+        let metrics = async {
+            let (Some(listener), Some(at)) = (metrics, &settings.metrics) else { return Ok(()) };
+            let router = admin::metrics_router(app.clone(), &at.path);
+            let served = http::serve(listener, router, app.clone(), limits, stopping.stopped());
+            stopping.with("metrics", served).await
+        };
+        let shutdown = async {
+            tokio::select! {
+                () = stop => {}
+                () = stopping.stopped() => return app.health().drain(),
+            }
+            // Unready first, so that load balancers stop sending requests.
+            app.health().drain();
+            events::drain_started(settings.drain.0);
+            let saved = async {
+                // An early snapshot, in case the supervisor kills the process before the last one.
+                if let Some(snapshots) = &snapshots {
+                    snapshots.save_in_background(&app).await;
+                }
+            };
+            tokio::join!(sleep(settings.drain.0), saved);
+            stopping.0.send_replace(true);
+        };
+        let background = async {
+            let reloaded = async {
+                while reloads.recv().await.is_some() {
+                    rules.reload();
+                }
+            };
+            let store_watched = async {
+                if let (Some(engine), settings::Store::Redis(redis)) =
+                    (app.redis(), &settings.store)
+                {
+                    let (store, address) = (engine.backend().store(), &redis.server.address);
+                    store::watch(store.clone(), address, &app).await;
+                }
+            };
+            let saved = async {
+                if let Some(snapshots) = &snapshots {
+                    snapshots.save_every(settings.snapshot_every, &app).await;
+                }
+            };
+            tokio::join!(reloaded, saved, store_watched);
+            std::future::pending::<()>().await;
+        };
+        let counters_sent = async {
+            if let Some(options) = settings.statsd.clone() {
+                StatsdSink::new(options).run(app.clone(), stopping.stopped()).await;
+            }
+        };
+        let exported = async {
+            if let Some(exporter) = exporter {
+                exporter.run(stopping.stopped()).await;
+            }
+        };
+        let ended = tokio::select! {
+            ended = async { tokio::join!(served, admin, metrics, shutdown, exported, counters_sent) } => ended,
+            () = background => return Ok(()),
+        };
+        if let Some(snapshots) = &snapshots {
+            snapshots.save(&app);
+        }
+        if let Some(engine) = app.redis() {
+            // Releases the leases of this node to the others, and its shares of limits.
+            engine.backend().close().await;
+            engine.backend().store().leave().await;
+        }
+        events::stopped();
+        let (served, admin, metrics, (), (), ()) = ended;
+        served.and(admin).and(metrics)
+    }
+}
