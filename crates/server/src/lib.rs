@@ -7,6 +7,7 @@
 //!   codec and handler of its rate limit service.
 //! - [`http`] is the HTTP endpoint: `/v1/check` and so on, `/json`, `/healthcheck`.
 //! - [`resp`] is the endpoint for Redis clients: `CL.THROTTLE`, and `SG.CHECK` on the rules.
+//! - [`status`] selects the status that a response is about.
 //! - [`reservations`] and [`idempotency`] are the same at every endpoint.
 //! - [`admin`] is the endpoint for operators: [`health`], rules and [`metrics`].
 //! - [`auth`] limits wrong secrets; a [`token`] is the secret of operators.
@@ -41,7 +42,7 @@ pub mod rls;
 pub mod server;
 pub mod settings;
 pub mod statsd;
-mod status;
+pub mod status;
 pub mod telemetry;
 pub mod tls;
 pub mod token;

@@ -5,13 +5,16 @@
 
 use std::borrow::Cow;
 
+use http::HeaderMap;
+use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::Limits;
 use sluicegate::rules::set::RuleNo;
-use sluicegate::{Checked, Outcome, Policy, Snapshot, Span, Status};
+use sluicegate::{Checked, Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
 
 /// The policies of the limits that a descriptor is under, in their order.
-pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
+#[must_use]
+pub fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [Policy]> {
     match target {
         Target::Rule(no) => Cow::Borrowed(rules.policies(no)),
         Target::Override(limit) => Cow::Owned(vec![Snapshot::override_policy(limit)]),
@@ -21,7 +24,8 @@ pub(crate) fn policies<'a>(target: Target, rules: &'a Snapshot<'_>) -> Cow<'a, [
 
 /// The status whose numbers a response carries: the denying one if the request is denied, or would
 /// be if anything were enforced; else the one with the least remaining.
-pub(crate) fn deciding_status(is_denied: bool, checked: &Checked) -> Option<&Status> {
+#[must_use]
+pub fn deciding_status(is_denied: bool, checked: &Checked) -> Option<&Status> {
     let denying = denying_status(&checked.statuses).filter(|_| is_denied || !checked.allowed);
     denying.or_else(|| {
         let limited = checked.statuses.iter().filter(|one| one.verdict.remaining.is_some());
@@ -29,8 +33,32 @@ pub(crate) fn deciding_status(is_denied: bool, checked: &Checked) -> Option<&Sta
     })
 }
 
+/// Writes the rate limit headers of a response, admitted or denied.
+pub fn write_limit_headers(
+    style: &Style,
+    is_denied: bool,
+    rules: &Snapshot<'_>,
+    now: Timestamp,
+    checked: &Checked,
+    headers: &mut HeaderMap,
+) {
+    let status = match is_denied {
+        true => denying_status(&checked.statuses),
+        false => deciding_status(false, checked),
+    };
+    let Some(status) = status else { return };
+    let mut verdict = status.verdict;
+    // In shadow mode a denied descriptor is reported as one that passes.
+    if !is_denied && !verdict.is_allowed() {
+        verdict = Verdict { outcome: Outcome::Allow { wait: Span::ZERO }, ..verdict };
+    }
+    let policies = policies(status.target, rules);
+    VerdictResponse { verdict: &verdict, policies: &policies, now }.write_headers(style, headers);
+}
+
 /// The denied status with the longest wait; one that can never pass comes first.
-pub(crate) fn denying_status(statuses: &[Status]) -> Option<&Status> {
+#[must_use]
+pub fn denying_status(statuses: &[Status]) -> Option<&Status> {
     use std::cmp::Reverse;
 
     let rank = |status: &Status| match status.verdict.outcome {

@@ -142,7 +142,7 @@ impl App {
     /// # Errors
     /// When the settings say that such requests fail.
     #[inline]
-    pub(crate) fn record_unmatched(
+    pub fn record_unmatched(
         &self,
         rules: &Snapshot<'_>,
         request: &Request<'_>,

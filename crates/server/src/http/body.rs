@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use http_body::Body as HttpBody;
 
 use super::error::ApiError;
-use super::serve::BodyTimeout;
+use super::sized_body::BodyTimeout;
 use crate::memory::GatherError;
 
 /// Longest body of a request.

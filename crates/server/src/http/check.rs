@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use sluicegate::backend::Call;
 use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::request::Request;
-use sluicegate::{Checked, Inspected, Operation, Outcome, Snapshot, Timestamp, Verdict};
+use sluicegate::{Checked, Inspected, Operation, Snapshot, Timestamp};
 
 use super::body::receive;
 use super::error::{ApiError, JSON, PROBLEM};
@@ -24,7 +24,7 @@ use super::schema::{CheckBody, CheckResponse, DeniedResponse};
 use super::{Api, ErrorFormat};
 use crate::reservations::Reservations;
 use crate::rls::response::Code;
-use crate::status::{charged_all, deciding_status, denying_status, policies};
+use crate::status::{charged_all, denying_status, policies, write_limit_headers};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 use crate::unmatched::UnmatchedError;
@@ -374,20 +374,7 @@ impl Api {
         checked: &Checked,
         headers: &mut HeaderMap,
     ) {
-        let status = match is_denied {
-            true => denying_status(&checked.statuses),
-            false => deciding_status(false, checked),
-        };
-        let Some(status) = status else { return };
-        let mut verdict = status.verdict;
-        // In shadow mode a denied descriptor is reported as one that passes.
-        if !is_denied && !verdict.is_allowed() {
-            verdict =
-                Verdict { outcome: Outcome::Allow { wait: sluicegate::Span::ZERO }, ..verdict };
-        }
-        let policies = policies(status.target, rules);
-        let limits = VerdictResponse { verdict: &verdict, policies: &policies, now };
-        limits.write_headers(&self.options.style, headers);
+        write_limit_headers(&self.options.style, is_denied, rules, now, checked, headers);
     }
 }
 

@@ -34,6 +34,7 @@ mod check;
 mod code;
 mod error;
 mod forward_auth;
+mod handler;
 mod idempotency;
 mod json;
 mod openapi;
@@ -43,6 +44,7 @@ mod reservations;
 mod response;
 pub mod schema;
 mod serve;
+mod sized_body;
 
 use std::sync::Arc;
 
@@ -60,7 +62,7 @@ pub(crate) use self::idempotency::ApiResponse;
 pub use self::openapi::openapi;
 pub(crate) use self::operator::EXPLAINED_DESCRIPTORS_MAX;
 pub(crate) use self::response::write_inspected;
-pub use self::serve::{HttpLimits, HttpServer, serve};
+pub use self::serve::{Connection, Handler, HttpLimits, HttpServer, InFlight, serve};
 use crate::app::App;
 use crate::token::Token;
 

@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+pub use self::socket::Socket;
 #[cfg(unix)]
 pub use self::socket::SocketFile;
-pub(crate) use self::socket::{Observed, Observer, Socket};
+pub(crate) use self::socket::{Observed, Observer};
 use crate::app::App;
 use crate::memory::{Account, EndpointBudget, Share};
 use crate::telemetry::Event;
@@ -52,13 +53,13 @@ pub(crate) struct Admission {
 
 /// An admitted connection, counted as open until dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionGuard {
+pub struct ConnectionGuard {
     admission: Arc<Admission>,
     account: Arc<Account>,
 }
 
 /// Serves one connection. Boxed, so that callers do not instantiate the protocols.
-pub(crate) type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Pause after a transient error, such as too many open files, which would occur again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -71,7 +72,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// Fatal accept errors.
-pub(crate) async fn serve(
+pub async fn serve(
     listener: Listener,
     drain: Duration,
     stop: impl Future<Output = ()>,
@@ -102,10 +103,11 @@ pub(crate) async fn serve(
 
 /// Resolves when the endpoint stops.
 #[derive(Debug)]
-pub(crate) struct Stopped(watch::Receiver<bool>);
+pub struct Stopped(watch::Receiver<bool>);
 
 impl Stopped {
-    pub(crate) async fn wait(mut self) {
+    /// Completes when the endpoint stops.
+    pub async fn wait(mut self) {
         let _ = self.0.wait_for(|stopped| *stopped).await;
     }
 }

@@ -20,8 +20,10 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub enum Socket {
+    /// TCP.
     Tcp(TcpStream),
+    /// A UNIX socket.
     #[cfg(unix)]
     Unix(UnixStream),
 }
@@ -39,7 +41,8 @@ macro_rules! delegate {
 
 impl Socket {
     /// The address of the client; `None` on a UNIX socket.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(socket) => socket.peer_addr().ok().map(|address| address.ip()),
             #[cfg(unix)]

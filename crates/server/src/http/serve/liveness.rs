@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use super::HttpLimits;
+use super::{Connection, HttpLimits};
 use crate::listen::Observer;
 use crate::listen::http2::{FrameParser, PREFACE_BYTES, Progress, StallDetector};
 use crate::memory::{Account, Charge};
@@ -53,9 +53,8 @@ pub(super) enum LivenessCheck {
 
 /// Detects the protocol of a connection and records its events.
 #[derive(Debug)]
-pub(super) struct HttpObserver {
-    liveness: Arc<Liveness>,
-    account: Arc<Account>,
+pub(super) struct HttpObserver<C> {
+    connection: Arc<Connection<C>>,
     protocol: HttpProtocol,
     /// For a frame or a header block that is buffered.
     charge: Option<Charge>,
@@ -165,13 +164,13 @@ impl Watchdog {
     }
 }
 
-impl HttpObserver {
-    pub(super) const fn new(liveness: Arc<Liveness>, account: Arc<Account>) -> Self {
-        Self { liveness, account, protocol: HttpProtocol::Unknown(0), charge: None }
+impl<C> HttpObserver<C> {
+    pub(super) const fn new(connection: Arc<Connection<C>>) -> Self {
+        Self { connection, protocol: HttpProtocol::Unknown(0), charge: None }
     }
 }
 
-impl Observer for HttpObserver {
+impl<C> Observer for HttpObserver<C> {
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -179,26 +178,34 @@ impl Observer for HttpObserver {
         if let HttpProtocol::Unknown(matched) = self.protocol {
             self.protocol = HttpProtocol::detect(matched, bytes);
             if matches!(self.protocol, HttpProtocol::Http2(_)) {
-                self.liveness.set_http2();
+                self.connection.liveness.set_http2();
             }
         } else if let HttpProtocol::Http2(parser) = &mut self.protocol {
             parser.feed(bytes);
         }
         if let HttpProtocol::Http2(parser) = &self.protocol {
-            return parser.publish(&self.liveness.progress, &self.account, &mut self.charge);
+            return parser.publish(
+                &self.connection.liveness.progress,
+                self.connection.guard.account(),
+                &mut self.charge,
+            );
         }
-        self.liveness.bytes_arrived();
+        self.connection.liveness.bytes_arrived();
         Ok(())
     }
 
     fn wrote(&mut self, outcome: &Poll<io::Result<usize>>) {
-        self.liveness.progress.wrote(outcome);
+        self.connection.liveness.progress.wrote(outcome);
     }
 
     /// A head that has begun and is rejected is read to its end.
     fn linger_bytes(&self) -> usize {
         let has_begun = !matches!(self.protocol, HttpProtocol::Unknown(0));
-        if has_begun && self.liveness.in_head.load(Relaxed) { LINGER_BYTES_MAX } else { 0 }
+        if has_begun && self.connection.liveness.in_head.load(Relaxed) {
+            LINGER_BYTES_MAX
+        } else {
+            0
+        }
     }
 }
 

@@ -3,32 +3,33 @@
 //! Every resource has a limit ([`HttpLimits`]): connections, requests in flight, bytes of a head,
 //! the time for a head, a body and an idle connection, and the time to drain.
 
-mod body;
 mod liveness;
 mod service;
 
+use std::error::Error;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-pub(super) use self::body::BodyTimeout;
-
 use self::liveness::{HttpObserver, Liveness, LivenessCheck, Watchdog};
 use self::service::ConnectionService;
-use super::{Peer, Routes};
+pub use self::service::InFlight;
+use super::Routes;
 use crate::app::App;
 use crate::listen::{
     self, Admission, ConnectionFuture, ConnectionGuard, Observed, Socket, Stopped,
 };
-use crate::memory::Share;
+use crate::memory::{Account, Share};
 
 /// Serves until `stop` is ready; then accepts no more connections and drains the open ones.
 ///
@@ -44,18 +45,60 @@ pub async fn serve(
     HttpServer::new(routes, app, limits).serve(listener, stop).await
 }
 
+/// Answers the requests of an HTTP server.
+pub trait Handler: Send + Sync + 'static {
+    /// What is known of a connection.
+    type Context: Send + Sync + 'static;
+    /// Future of a response.
+    type Future: Future<Output = Self::Response> + Send;
+    /// A response, before it is counted as sent.
+    type Response: Send;
+    /// Body of a response.
+    type Body: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers a request.
+    fn call(
+        &self,
+        request: Request<Incoming>,
+        connection: &Connection<Self::Context>,
+    ) -> Self::Future;
+
+    /// The response while too many requests are in flight.
+    fn overloaded(&self, request: &Request<Incoming>) -> Self::Response;
+
+    /// The response as it is sent. The request is in flight until `in_flight` is dropped: a body
+    /// that is produced while it is sent keeps it.
+    fn send(
+        &self,
+        response: Self::Response,
+        in_flight: InFlight<Self::Context>,
+    ) -> Response<Self::Body>;
+}
+
+/// A connection of an HTTP server.
+#[derive(Debug)]
+pub struct Connection<C> {
+    /// What is known of it.
+    pub context: C,
+    /// Time for the body of a request.
+    pub body_timeout: Duration,
+    guard: ConnectionGuard,
+    liveness: Liveness,
+    /// Requests in flight on all connections of the server.
+    in_flight: Arc<AtomicUsize>,
+}
+
 /// Serves connections of any transport. Clones share their limits.
-#[derive(Debug, Clone)]
-pub struct HttpServer {
-    shared: Arc<ServerState>,
+#[derive(Debug)]
+pub struct HttpServer<H = Routes> {
+    shared: Arc<ServerState<H>>,
 }
 
 #[derive(Debug)]
-struct ServerState {
-    routes: Routes,
-    app: App,
+struct ServerState<H> {
+    handler: H,
     limits: HttpLimits,
-    in_flight: AtomicUsize,
+    in_flight: Arc<AtomicUsize>,
     admission: Arc<Admission>,
 }
 
@@ -92,9 +135,7 @@ impl HttpServer {
     /// Serves these routes.
     #[must_use]
     pub fn new(routes: impl Into<Routes>, app: App, limits: HttpLimits) -> Self {
-        let (routes, in_flight) = (routes.into(), AtomicUsize::new(0));
-        let admission = Admission::new(&app, limits.memory, limits.connections, CONNECTION_BYTES);
-        Self { shared: Arc::new(ServerState { routes, app, limits, in_flight, admission }) }
+        Self::with_handler(routes.into(), &app, limits)
     }
 
     /// Serves until `stop` is ready, then drains the open connections.
@@ -106,9 +147,8 @@ impl HttpServer {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let ServerState { limits, admission, .. } = &*self.shared;
-        listen::serve(listener.into(), limits.drain, stop, |socket, stopped| {
-            Some(self.clone().connect(admission.admit()?, socket, stopped))
+        listen::serve(listener.into(), self.shared.limits.drain, stop, |socket, stopped| {
+            Some(self.clone().connect(self.admit()?, socket, stopped))
         })
         .await
     }
@@ -117,37 +157,61 @@ impl HttpServer {
         let peer = socket.peer();
         Box::pin(async move { self.serve_connection(guard, peer, socket, stopped.wait()).await })
     }
+}
+
+impl<H: Handler> HttpServer<H> {
+    /// Serves the responses of a handler.
+    #[must_use]
+    pub fn with_handler(handler: H, app: &App, limits: HttpLimits) -> Self {
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let admission = Admission::new(app, limits.memory, limits.connections, CONNECTION_BYTES);
+        Self { shared: Arc::new(ServerState { handler, limits, in_flight, admission }) }
+    }
+
+    /// Admits a connection, unless the limits are reached. Called by one accept loop at a time.
+    #[must_use]
+    pub fn admit(&self) -> Option<ConnectionGuard> {
+        self.shared.admission.admit()
+    }
+
+    /// The handler.
+    #[must_use]
+    pub fn handler(&self) -> &H {
+        &self.shared.handler
+    }
 
     /// Serves one connection until it ends, or `stop` is ready and its requests are answered.
-    ///
-    /// `peer` is the address that forward auth may trust, and that failed authentication counts
-    /// for.
     pub async fn connection(
         &self,
-        peer: Option<IpAddr>,
+        context: H::Context,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
-        if let Some(guard) = self.shared.admission.admit() {
-            self.serve_connection(guard, peer, io, stop).await;
+        if let Some(guard) = self.admit() {
+            self.serve_connection(guard, context, io, stop).await;
         }
     }
 
-    async fn serve_connection(
+    /// Serves an admitted connection.
+    pub async fn serve_connection(
         &self,
         guard: ConnectionGuard,
-        peer: Option<IpAddr>,
+        context: H::Context,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
-        let (limits, account) = (&self.shared.limits, guard.account());
-        let liveness = Arc::new(Liveness::default());
-        let (shared, peer) = (self.shared.clone(), peer.map(Peer));
-        let service = ConnectionService::new(shared, liveness.clone(), account.clone(), peer);
+        let limits = &self.shared.limits;
+        let connection = Arc::new(Connection {
+            context,
+            body_timeout: limits.body_timeout,
+            guard,
+            liveness: Liveness::default(),
+            in_flight: self.shared.in_flight.clone(),
+        });
+        let service = ConnectionService::new(self.shared.clone(), connection.clone());
         let builder = builder(limits);
-        let observer = HttpObserver::new(liveness.clone(), account.clone());
-        let io = TokioIo::new(Observed::new(io, observer));
-        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+        let io = TokioIo::new(Observed::new(io, HttpObserver::new(connection.clone())));
+        let mut served = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;
         let mut watchdog = Watchdog::new(limits);
@@ -156,15 +220,15 @@ impl HttpServer {
             tokio::select! {
                 biased;
                 // Errors mean that the client is gone.
-                _ = connection.as_mut() => return,
+                _ = served.as_mut() => return,
                 () = &mut stop, if !stopping => {
                     stopping = true;
-                    connection.as_mut().graceful_shutdown();
+                    served.as_mut().graceful_shutdown();
                 }
                 () = &mut next_check => {
-                    match watchdog.check(&liveness, account) {
+                    match watchdog.check(&connection.liveness, connection.guard.account()) {
                         LivenessCheck::Alive => {}
-                        LivenessCheck::Idle => connection.as_mut().graceful_shutdown(),
+                        LivenessCheck::Idle => served.as_mut().graceful_shutdown(),
                         LivenessCheck::TimedOut => return,
                     }
                     let again = next_check.deadline() + watchdog.interval();
@@ -172,6 +236,19 @@ impl HttpServer {
                 }
             }
         }
+    }
+}
+
+impl<C> Connection<C> {
+    /// The memory account of the connection.
+    pub(super) const fn account(&self) -> &Arc<Account> {
+        self.guard.account()
+    }
+}
+
+impl<H> Clone for HttpServer<H> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
     }
 }
 

@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use crate::http::body::BODY_BYTES_MAX;
+use super::body::BODY_BYTES_MAX;
 use crate::memory::{Account, Charge, Gather, GatherError, Unsent};
 
 /// The body did not arrive in time.
@@ -112,7 +112,7 @@ const RENEWAL_BYTES: usize = 256 << 10;
 
 /// Body of a response.
 #[derive(Debug)]
-pub(super) struct ResponseBody {
+pub struct ResponseBody {
     body: AxumBody,
     /// Part of the body that is not sent yet.
     rest: Bytes,
@@ -123,7 +123,7 @@ pub(super) struct ResponseBody {
 
 /// Part of a response; the last one carries its charge.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub struct Piece {
     bytes: Bytes,
     _unsent: Option<Unsent>,
 }
