@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod descriptor;
 mod explain;
+mod process;
 mod rules;
 mod serve;
 mod try_limit;
@@ -47,8 +48,8 @@ fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         // Programs read the log of the service, usage errors included.
-        Err(error) if error.use_stderr() && serve::logs_json(std::env::args()) => {
-            eprint!("{}", serve::fatal_lines(&error.to_string(), Format::Json));
+        Err(error) if error.use_stderr() && process::logs_json(std::env::args()) => {
+            eprint!("{}", process::fatal_lines(&error.to_string(), Format::Json));
             return ExitCode::from(2);
         }
         Err(error) => error.exit(),

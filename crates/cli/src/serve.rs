@@ -1,23 +1,17 @@
 //! `sluicegate serve`: the service.
 
-mod trim;
-
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use sluicegate::RulesError;
-use sluicegate::clock::{Clock, SystemClock};
-use sluicegate_server::logs::{self, Format};
-use sluicegate_server::server::{Addresses, Server, StartError};
+use sluicegate_server::server::{Addresses, Server};
 use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
 
+use crate::process::{self, Fatal, Signals, print_startup, trim_memory};
 use crate::rules::ReadArgs;
-use crate::{error_lines, written};
 
 /// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
@@ -130,100 +124,20 @@ pub(crate) struct ServeArgs {
     json: bool,
 }
 
-/// Reason why the service ended, with the exit code.
-struct Fatal {
-    code: u8,
-    message: String,
-}
-
 /// Runs `serve`.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let vars = args.vars()?;
-    let Err(Fatal { code, message }) = start(&vars) else { return Ok(ExitCode::SUCCESS) };
-    // Also for programs that read the log: before it starts and after its end.
-    let format = Settings::read_log(&vars).format;
-    let lines = match (format, code) {
-        (Format::Json, _) => fatal_lines(&message, format),
-        (Format::Text, 1) => format!("{message}\n"),
-        (Format::Text, _) => error_lines(&message),
-    };
-    eprint!("{lines}");
-    Ok(ExitCode::from(code))
-}
-
-/// Log lines of an error, each with the current time; empty lines are left out.
-pub(crate) fn fatal_lines(message: &str, format: Format) -> String {
-    let lines: Vec<&str> = message.lines().filter(|line| !line.trim().is_empty()).collect();
-    logs::fatal_lines(&lines.join("\n"), SystemClock::get().now(), format)
-}
-
-/// Whether a command line that cannot be parsed is one of `serve` with a log in JSON.
-pub(crate) fn logs_json(args: impl Iterator<Item = String>) -> bool {
-    const FLAG: &str = "--log-format";
-    let args: Vec<String> = args.collect();
-    let mut vars = Vars::from_env();
-    let separate = args.windows(2).find(|pair| pair[0] == FLAG).map(|pair| pair[1].as_str());
-    let joined = || args.iter().find_map(|arg| arg.strip_prefix(FLAG)?.strip_prefix('='));
-    if let Some(format) = separate.or_else(joined) {
-        vars.set_flag(FLAG, format);
-    }
-    let is_serve = args.get(1).is_some_and(|command| command == "serve");
-    is_serve && Settings::read_log(&vars).format == Format::Json
-}
-
-/// Panics as log lines. They are written directly: the panic may be one of the logging.
-fn log_panics(format: Format) {
-    if format == Format::Json {
-        std::panic::set_hook(Box::new(move |panic| {
-            eprint!("{}", fatal_lines(&panic.to_string(), format));
-        }));
-    }
-}
-
-fn start(vars: &Vars) -> Result<(), Fatal> {
-    let (settings, warnings) = Settings::read(vars).map_err(anyhow::Error::from)?;
-    // Dropped at the end, it writes the last lines.
-    let _guard = logs::start(settings.log).context("cannot log")?;
-    log_panics(settings.log.format);
-    warnings.iter().for_each(|warning| logs::events::setting_warning(warning));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .on_thread_park(trim::on_thread_park)
-        .build();
-    runtime.context("cannot start")?.block_on(serve(settings))
+    Ok(process::run(&args.vars()?, serve))
 }
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
-    let (rules, json) = (settings.rules.clone(), settings.json);
-    // Text for people would be no line of a JSON log, which has the addresses.
-    let is_silent = settings.log.format == Format::Json && !json;
-    let server = match Server::start(settings).await {
-        Ok(server) => server,
-        Err(StartError::Rules(error)) if !matches!(error, RulesError::Unreadable(_)) => {
-            let message = format!("{error}\ninvalid rules: see `sluicegate check`");
-            return Err(Fatal { code: 1, message });
-        }
-        Err(StartError::Rules(error)) => {
-            return Err(Fatal { code: 2, message: rules.describe(&error) });
-        }
-        Err(error) => return Err(anyhow::Error::from(error).into()),
-    };
+    let (rules, json, log) = (settings.rules.clone(), settings.json, settings.log.format);
+    let server = Server::start(settings).await.map_err(|error| Fatal::of(error, &rules))?;
     // Before the addresses are printed: their reader may send a signal.
     let (reload, reloads) = mpsc::channel(1);
     let signals = Signals::new(reload).context("cannot handle signals")?;
-    if !is_silent {
-        let message = startup_message(server.addresses(), !rules.paths.is_empty(), json);
-        // A closed standard output is not an error.
-        let _ = written(io::stdout().lock().write_all(message.as_bytes()));
-    }
-    tokio::spawn(trim::run(server.app().memory().clone()));
+    print_startup(log, json, &startup_message(server.addresses(), !rules.paths.is_empty(), json));
+    trim_memory(server.app().memory().clone());
     Ok(server.run(signals.terminated(), reloads).await.context("the service failed")?)
-}
-
-impl From<anyhow::Error> for Fatal {
-    fn from(error: anyhow::Error) -> Self {
-        Self { code: 2, message: format!("{error:#}") }
-    }
 }
 
 impl ServeArgs {
@@ -310,51 +224,6 @@ fn startup_message(addresses: &Addresses, has_rules: bool, json: bool) -> String
     )
 }
 
-/// Signal handlers, installed on creation.
-struct Signals {
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    /// SIGHUP sends to `reload`.
-    #[cfg(unix)]
-    fn new(reload: mpsc::Sender<()>) -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-
-        let mut hang_up = signal(SignalKind::hangup())?;
-        tokio::spawn(async move {
-            while hang_up.recv().await.is_some() {
-                // A full channel already requests a reload.
-                let _ = reload.try_send(());
-            }
-        });
-        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
-        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
-    }
-
-    #[cfg(not(unix))]
-    fn new(_reload: mpsc::Sender<()>) -> io::Result<Self> {
-        Ok(Self {})
-    }
-
-    /// Completes on SIGTERM or SIGINT.
-    #[cfg(unix)]
-    async fn terminated(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    #[cfg(not(unix))]
-    async fn terminated(self) {
-        let _ = tokio::signal::ctrl_c().await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{Args, Command, FromArgMatches};
@@ -365,21 +234,6 @@ mod tests {
         let command = ServeArgs::augment_args(Command::new("serve"));
         let matches = command.try_get_matches_from([&["serve"], line].concat());
         ServeArgs::from_arg_matches(&matches.unwrap()).unwrap()
-    }
-
-    #[test]
-    fn usage_errors_of_a_json_log_are_found_on_the_command_line() {
-        let is_json =
-            |line: &str| logs_json(format!("sluicegate {line}").split(' ').map(str::to_owned));
-        assert!(is_json("serve --log-format json --htp x"));
-        assert!(is_json("serve --htp x --log-format=json"));
-        assert!(!is_json("serve --htp x --log-format text"));
-        assert!(!is_json("serve --log-format"));
-        assert!(!is_json("check --log-format json"));
-        let panic = "thread 'main' panicked at a.rs:1:\n\nno more";
-        let lines = fatal_lines(panic, Format::Json);
-        assert_eq!(lines.lines().count(), 2, "{lines}");
-        assert!(lines.lines().all(|line| line.contains(r#""level":"fatal""#)), "{lines}");
     }
 
     #[test]
