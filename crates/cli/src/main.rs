@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod descriptor;
 mod explain;
+mod gateway;
 mod process;
 mod rules;
 mod serve;
@@ -38,6 +39,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Show which rule matches a request, and why; nothing is counted
     Explain(explain::ExplainArgs),
+    /// Run the gateway: a reverse proxy that enforces the rules by itself
+    Gateway(Box<gateway::GatewayArgs>),
     /// Run the service: Envoy's rate limit service, HTTP, RESP and metrics
     Serve(Box<serve::ServeArgs>),
     /// Run operations against a limit on virtual time
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Gateway(args) => gateway::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Try(args) => try_limit::run(&args),
     };

@@ -26,6 +26,7 @@
 
 mod fields;
 pub mod files;
+pub mod gateway;
 pub mod limit;
 pub mod mode;
 pub mod problem;

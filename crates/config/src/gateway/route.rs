@@ -1,0 +1,143 @@
+//! Routes: which requests, and what happens to them.
+
+use std::path::PathBuf;
+
+use sluicegate_rules::mapping::Mapping;
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// `name` in logs and metrics; the path by default.
+    pub name: String,
+    /// `hosts` in lower case, `*.example.com` for all below; any if there are none.
+    pub hosts: Vec<String>,
+    /// `path`: `/exact`, `/users/{id}`, or `/prefix/*`.
+    pub path: String,
+    /// `methods` in capitals; any if there are none.
+    pub methods: Vec<String>,
+    /// What answers: `upstream`, `redirect`, `files` or `respond`.
+    pub action: Action,
+    /// `require`: what a client must prove; others get 401.
+    pub require: Option<Credential>,
+    /// `limit`.
+    pub limit: Option<LimitConfig>,
+    /// `on_limit`.
+    pub on_limit: OnLimit,
+    /// `denial`: the response to a denied request.
+    pub denial: DenialConfig,
+    /// `request_headers`.
+    pub request_headers: HeaderChanges,
+    /// `response_headers`.
+    pub response_headers: HeaderChanges,
+}
+
+/// What answers the requests of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// `upstream`: a group of servers.
+    Forward {
+        /// Index of the group.
+        upstream: usize,
+        /// `strip_prefix`: removed from the path.
+        strip_prefix: Option<String>,
+        /// `host`: sent in place of the client's.
+        host: Option<String>,
+    },
+    /// `redirect: { to, status }`.
+    Redirect {
+        /// The target; `{path}` and `{query}` are those of the request.
+        to: String,
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+    },
+    /// `files: { root, index }`.
+    Files {
+        /// The directory.
+        root: PathBuf,
+        /// File of a directory.
+        index: Option<String>,
+    },
+    /// `respond: { status, body, content_type }`.
+    Respond {
+        /// The status.
+        status: u16,
+        /// The body.
+        body: String,
+        /// Its type.
+        content_type: String,
+    },
+}
+
+/// What a client must prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// `api_key`: one of the file.
+    ApiKey,
+    /// `jwt`: a valid token.
+    Jwt,
+    /// `client_certificate`.
+    ClientCertificate,
+}
+
+/// How the requests of a route are limited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitConfig {
+    /// `domain` of the rules.
+    pub domain: String,
+    /// `descriptors` and `hits` of a request.
+    pub mapping: Mapping,
+}
+
+/// What happens to a request over its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLimit {
+    /// `deny`: it gets 429.
+    #[default]
+    Deny,
+    /// `mark`: it is forwarded with a header.
+    Mark,
+}
+
+/// The response to a denied request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DenialConfig {
+    /// `status`; 429 by default.
+    pub status: Option<u16>,
+    /// `body`, in place of the JSON error.
+    pub body: Option<String>,
+    /// `content_type` of that body.
+    pub content_type: Option<String>,
+    /// `html`: body for browsers, which accept HTML.
+    pub html: Option<String>,
+    /// `hide`: limits whose numbers clients do not see.
+    pub hide: Vec<String>,
+}
+
+/// Headers that are set and removed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HeaderChanges {
+    /// `set`: names and values; `{client_ip}`, `{request_id}`, `{host}` are replaced.
+    pub set: Vec<(String, String)>,
+    /// `remove`: names.
+    pub remove: Vec<String>,
+}
+
+impl RouteConfig {
+    /// Forwards the requests of a path to an upstream.
+    #[must_use]
+    pub fn forward(path: &str, upstream: usize) -> Self {
+        Self {
+            name: path.to_owned(),
+            hosts: Vec::new(),
+            path: path.to_owned(),
+            methods: Vec::new(),
+            action: Action::Forward { upstream, strip_prefix: None, host: None },
+            require: None,
+            limit: None,
+            on_limit: OnLimit::default(),
+            denial: DenialConfig::default(),
+            request_headers: HeaderChanges::default(),
+            response_headers: HeaderChanges::default(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Bodies of requests and responses, streamed without a buffer.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use sluicegate_server::http::InFlight;
+
+use crate::handler::ConnectionContext;
+use crate::upstream::UpstreamBody;
+
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Body of a response. The request is in flight until it is sent.
+#[derive(Debug)]
+pub(crate) struct ResponseBody {
+    source: ResponseSource,
+    in_flight: Option<InFlight<ConnectionContext>>,
+}
+
+#[derive(Debug)]
+enum ResponseSource {
+    Empty,
+    Full(Bytes),
+    Upstream(UpstreamBody),
+}
+
+impl ResponseBody {
+    /// No body.
+    pub(crate) const fn empty() -> Self {
+        Self { source: ResponseSource::Empty, in_flight: None }
+    }
+
+    /// A body of the gateway.
+    pub(crate) const fn full(bytes: Bytes) -> Self {
+        Self { source: ResponseSource::Full(bytes), in_flight: None }
+    }
+
+    /// A body of an upstream.
+    pub(crate) const fn upstream(body: UpstreamBody) -> Self {
+        Self { source: ResponseSource::Upstream(body), in_flight: None }
+    }
+
+    /// Keeps a request in flight until the body is sent.
+    pub(crate) fn keep(&mut self, in_flight: InFlight<ConnectionContext>) {
+        self.in_flight = Some(in_flight);
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.source {
+            ResponseSource::Empty => Poll::Ready(None),
+            ResponseSource::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            ResponseSource::Upstream(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            ResponseSource::Empty => true,
+            ResponseSource::Full(bytes) => bytes.is_empty(),
+            ResponseSource::Upstream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            ResponseSource::Empty => SizeHint::with_exact(0),
+            ResponseSource::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            ResponseSource::Upstream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Body of a request on its way to an upstream.
+#[derive(Debug)]
+pub(crate) enum RequestBody {
+    Empty,
+    Incoming(Incoming),
+}
+
+impl RequestBody {
+    pub(crate) fn new(body: Incoming) -> Self {
+        if body.is_end_stream() { Self::Empty } else { Self::Incoming(body) }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Incoming(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Incoming(body) => body.size_hint(),
+        }
+    }
+}

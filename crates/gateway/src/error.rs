@@ -1,0 +1,87 @@
+//! Why a request has no response of an upstream, and the response in its place.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::body::ResponseBody;
+
+/// Why a request was not answered by an upstream. Never a verdict of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProxyError {
+    /// No route for host and path.
+    NoRoute,
+    /// No route for the method.
+    MethodNotAllowed,
+    /// The request is malformed.
+    BadRequest(&'static str),
+    /// The store is away, and a rule demands its answer.
+    StoreAway,
+    /// No server of the upstream can be used.
+    Unavailable,
+    /// The connection failed, or broke before the response.
+    BadGateway,
+    /// The upstream did not answer in time.
+    Timeout,
+    /// Too many requests are in flight.
+    Overload,
+}
+
+/// Seconds after which a retry can make sense.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
+
+impl ProxyError {
+    /// Its code, in responses, logs and metrics.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no_route",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::BadRequest(_) => "bad_request",
+            Self::StoreAway => "store_unavailable",
+            Self::Unavailable => "upstream_unavailable",
+            Self::BadGateway => "upstream_failed",
+            Self::Timeout => "upstream_timeout",
+            Self::Overload => "overload",
+        }
+    }
+
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::StoreAway | Self::Unavailable | Self::Overload => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BadGateway => StatusCode::BAD_GATEWAY,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::NoRoute => "No route matches this host and path.",
+            Self::MethodNotAllowed => "No route of this path accepts the method.",
+            Self::BadRequest(message) => message,
+            Self::StoreAway => "The limits cannot be checked now. Try again.",
+            Self::Unavailable => "No server is available now. Try again.",
+            Self::BadGateway => "The server failed to answer.",
+            Self::Timeout => "The server did not answer in time.",
+            Self::Overload => "Too many requests are in progress. Try again.",
+        }
+    }
+
+    /// The response to the client.
+    pub(crate) fn response(self) -> Response<ResponseBody> {
+        let (code, message) = (self.code(), self.message());
+        let body =
+            format!(r#"{{"error":{{"code":"{code}","message":"{message}","context":{{}}}}}}"#);
+        let mut response = Response::new(ResponseBody::full(Bytes::from(body)));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status().is_server_error() {
+            headers.insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
+        response
+    }
+}

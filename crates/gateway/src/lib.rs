@@ -1,0 +1,29 @@
+//! The gateway: a reverse proxy that enforces the rules by itself.
+//!
+//! ```text
+//!   client ── listener ── connection ── handler ── route ── limit ── forward ── upstream
+//!             worker       HTTP/1.1, 2               │        │                   pool
+//!                                                    │        └ denial: 429, or the next step
+//!                                                    └ none: 404
+//! ```
+//!
+//! - [`gateway`] starts the process and its workers; each is a thread with an accept loop, its own
+//!   connections and its own idle connections to upstreams.
+//! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
+//!   forwards the request or denies it.
+//! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
+//!   connections.
+//!
+//! Engine, rules, stores, telemetry and the admin endpoint are those of the service
+//! (`sluicegate-server`).
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod error;
+mod forward;
+pub mod gateway;
+mod handler;
+mod limit;
+pub mod route;
+mod upstream;

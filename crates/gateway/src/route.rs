@@ -1,0 +1,187 @@
+//! Finds the route of a request by host, path and method.
+//!
+//! A path is exact (`/login`), a template (`/users/{id}`) or a prefix (`/static/*`). The most
+//! specific one applies, whatever the order: exact before template before prefix, and a named host
+//! before `*.example.com` before any host.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use http::Method;
+use matchit::{InsertError, Router};
+use sluicegate_config::gateway::route::RouteConfig;
+
+/// Routes by host, path and method.
+#[derive(Debug)]
+pub struct RouteTable {
+    hosts: HashMap<Box<str>, Paths>,
+    /// Below `*.`: by the part after the star, with its dot.
+    wildcards: Vec<(Box<str>, Paths)>,
+    any: Paths,
+}
+
+/// Routes of one host.
+#[derive(Debug, Default)]
+struct Paths {
+    router: Router<usize>,
+    /// The routes of each pattern of the router.
+    candidates: Vec<(String, Vec<Candidate>)>,
+}
+
+/// A route of one path.
+#[derive(Debug, Clone)]
+struct Candidate {
+    methods: Vec<Method>,
+    route: usize,
+}
+
+/// Why routes cannot be combined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteError {
+    /// Index of the route.
+    pub route: usize,
+    /// The reason, with the remedy.
+    pub message: String,
+}
+
+/// Result of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// The route of this index.
+    Route(usize),
+    /// The path has routes, but none for the method.
+    OtherMethod,
+    /// No route.
+    None,
+}
+
+impl RouteTable {
+    /// Compiles the routes.
+    ///
+    /// # Errors
+    /// When a path is malformed, or two routes apply to the same requests.
+    pub fn new(routes: &[RouteConfig]) -> Result<Self, RouteError> {
+        let mut table =
+            Self { hosts: HashMap::new(), wildcards: Vec::new(), any: Paths::default() };
+        for (index, route) in routes.iter().enumerate() {
+            let refuse = |message| RouteError { route: index, message };
+            if route.hosts.is_empty() {
+                table.any.insert(index, route).map_err(refuse)?;
+            }
+            for host in &route.hosts {
+                table.paths(host).insert(index, route).map_err(refuse)?;
+            }
+        }
+        // The longest first: the most specific.
+        table.wildcards.sort_by_key(|(host, _)| std::cmp::Reverse(host.len()));
+        Ok(table)
+    }
+
+    fn paths(&mut self, host: &str) -> &mut Paths {
+        match host.strip_prefix('*') {
+            Some(below) => {
+                let known = self.wildcards.iter().position(|(host, _)| **host == *below);
+                let index = known.unwrap_or_else(|| {
+                    self.wildcards.push((below.into(), Paths::default()));
+                    self.wildcards.len() - 1
+                });
+                &mut self.wildcards[index].1
+            }
+            None => self.hosts.entry(host.into()).or_default(),
+        }
+    }
+
+    /// Finds the route of a request. The host is in lower case and without a port, the path in
+    /// normal form.
+    #[must_use]
+    pub fn find(&self, host: &str, path: &str, method: &Method) -> Found {
+        let named = self.hosts.get(host).into_iter();
+        let below = self.wildcards.iter().filter(|(below, _)| host.ends_with(&**below));
+        let mut found = Found::None;
+        for paths in named.chain(below.map(|(_, paths)| paths)).chain([&self.any]) {
+            match paths.find(path, method) {
+                Found::None => {}
+                Found::OtherMethod => found = Found::OtherMethod,
+                route => return route,
+            }
+        }
+        found
+    }
+}
+
+impl Paths {
+    fn insert(&mut self, index: usize, route: &RouteConfig) -> Result<(), String> {
+        let method = |name: &String| {
+            let method = Method::from_bytes(name.as_bytes());
+            method.map_err(|_| format!("`{name}` is not a method; write it like `GET`"))
+        };
+        let methods = route.methods.iter().map(method).collect::<Result<_, _>>()?;
+        let candidate = Candidate { methods, route: index };
+        for pattern in patterns(&route.path) {
+            let known = self.candidates.iter_mut().find(|(known, _)| *known == pattern);
+            if let Some((_, candidates)) = known {
+                if let Some(other) = candidates.iter().find(|one| one.overlaps(&candidate)) {
+                    return Err(format!(
+                        "`{}` is the path of routes[{}] too; remove one, or give them different \
+                         hosts or methods",
+                        route.path, other.route
+                    ));
+                }
+                candidates.push(candidate.clone());
+                continue;
+            }
+            let inserted = self.router.insert(&pattern, self.candidates.len());
+            inserted.map_err(|error| describe(&route.path, &error))?;
+            self.candidates.push((pattern, vec![candidate.clone()]));
+        }
+        Ok(())
+    }
+
+    fn find(&self, path: &str, method: &Method) -> Found {
+        let Ok(found) = self.router.at(path) else { return Found::None };
+        let (_, candidates) = &self.candidates[*found.value];
+        let fits = |one: &&Candidate| one.methods.is_empty() || one.methods.contains(method);
+        match candidates.iter().find(fits) {
+            Some(candidate) => Found::Route(candidate.route),
+            None => Found::OtherMethod,
+        }
+    }
+}
+
+impl Candidate {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.methods.is_empty()
+            || other.methods.is_empty()
+            || self.methods.iter().any(|method| other.methods.contains(method))
+    }
+}
+
+/// The patterns of a path: a prefix is itself, and everything below it.
+fn patterns(path: &str) -> Vec<String> {
+    match path.strip_suffix("/*") {
+        Some("") => vec!["/".to_owned(), "/{*rest}".to_owned()],
+        Some(prefix) => {
+            vec![prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")]
+        }
+        None => vec![path.to_owned()],
+    }
+}
+
+fn describe(path: &str, error: &InsertError) -> String {
+    match error {
+        InsertError::Conflict { with } => format!(
+            "`{path}` is ambiguous beside `{with}`: they name the same segment differently; use one name"
+        ),
+        _ => format!(
+            "`{path}` is not a path; write it like `/login`, `/users/{{id}}` or `/static/*`"
+        ),
+    }
+}
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "routes[{}]: {}", self.route, self.message)
+    }
+}
+
+impl std::error::Error for RouteError {}
