@@ -107,5 +107,6 @@ pub(crate) fn attributes<'a>(
         host: Some(host.as_bytes()),
         uri: Some(uri.as_bytes()),
         headers: lines,
+        identity: None,
     }
 }

@@ -144,11 +144,11 @@ fn entry(key: &str, value: &Value<'_, '_>, report: &mut Report) -> Result<Part, 
         );
         return Err(value.refuse(report, message));
     }
-    value.read("remote_address: client_ip", part, report)
+    value.read("remote_address: client_ip", proxied_part, report)
 }
 
 fn hits(text: &str) -> Result<Part, UnitError> {
-    let part = part(text)?;
+    let part = proxied_part(text)?;
     if part.may_be_number() {
         return Ok(part);
     }
@@ -156,6 +156,19 @@ fn hits(text: &str) -> Result<Part, UnitError> {
     let message =
         format!("must come to a whole number, got {got}; write it like `header X-Cost or 1`");
     Err(UnitError::new(message))
+}
+
+/// A part that a service behind a proxy can know.
+fn proxied_part(text: &str) -> Result<Part, UnitError> {
+    let part = part(text)?;
+    if !part.source.is_gateway_only() {
+        return Ok(part);
+    }
+    let got = quoted(text);
+    Err(UnitError::new(format!(
+        "only `sluicegate gateway` knows this part, got {got}; let the proxy verify it and send a \
+         header, like `header X-Plan`, or write it in the file of a gateway"
+    )))
 }
 
 /// A part of a request, as it is named.
@@ -203,6 +216,8 @@ fn example(word: &str) -> &'static str {
     match word {
         "header" => "X-User",
         "cookie" => "session",
+        "jwt" => "sub",
+        "json" => "model",
         _ => "key",
     }
 }

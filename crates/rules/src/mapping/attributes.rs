@@ -22,6 +22,15 @@ pub struct Attributes<'a> {
     pub uri: Option<&'a [u8]>,
     /// Its headers.
     pub headers: &'a dyn Headers,
+    /// What only the gateway knows.
+    pub identity: Option<&'a dyn Identity>,
+}
+
+/// What only the gateway knows of a request: verified credentials, TLS, body, route.
+pub trait Identity: Sync {
+    /// The value of a [source](Source::is_gateway_only), if there is one. A credential that was
+    /// not verified has none.
+    fn value<'a>(&'a self, source: &Source) -> Option<Cow<'a, str>>;
 }
 
 /// Access to the headers of a request.
@@ -42,7 +51,15 @@ impl<'a> Attributes<'a> {
     /// A request of which only the headers are known.
     #[must_use]
     pub fn of(headers: &'a dyn Headers) -> Self {
-        Self { client_ip: None, method: None, scheme: None, host: None, uri: None, headers }
+        Self {
+            client_ip: None,
+            method: None,
+            scheme: None,
+            host: None,
+            uri: None,
+            headers,
+            identity: None,
+        }
     }
 
     /// A part of it, if it is there.
@@ -62,6 +79,18 @@ impl<'a> Attributes<'a> {
             Source::Header(name) => self.header(name),
             Source::Cookie(name) => self.cookie(name).map(plain),
             Source::Text(text) => Some(Ok(Cow::Borrowed(&**text))),
+            Source::Jwt(_)
+            | Source::ApiKey
+            | Source::ApiKeyAttribute(_)
+            | Source::Json(_)
+            | Source::Ja4
+            | Source::Asn
+            | Source::Country
+            | Source::PathTemplate
+            | Source::Route
+            | Source::ClientCertificate => {
+                self.identity.and_then(|identity| identity.value(source)).map(Ok)
+            }
         };
         text.transpose()
     }

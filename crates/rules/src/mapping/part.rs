@@ -53,8 +53,64 @@ pub enum Source {
     Cookie(Box<str>),
     /// `query NAME`: the first of this name, without escapes.
     Query(Box<str>),
+    /// `jwt CLAIM`: a claim of the verified token, nested ones by dots. Only in the gateway.
+    Jwt(Box<str>),
+    /// `api_key`: the name of the client's API key. Only in the gateway.
+    ApiKey,
+    /// `api_key ATTRIBUTE`: an attribute of that key. Only in the gateway.
+    ApiKeyAttribute(Box<str>),
+    /// `json FIELD`: a field of the body, nested ones by dots. Only in the gateway.
+    Json(Box<str>),
+    /// `ja4`: the fingerprint of the TLS client. Only in the gateway.
+    Ja4,
+    /// `asn`: the autonomous system of the client's address. Only in the gateway.
+    Asn,
+    /// `country` of the client's address, as two letters. Only in the gateway.
+    Country,
+    /// `path_template`: the path of the route, like `/users/{id}`. Only in the gateway.
+    PathTemplate,
+    /// `route`: the name of the route. Only in the gateway.
+    Route,
+    /// `client_certificate`: the subject of the verified certificate. Only in the gateway.
+    ClientCertificate,
     /// `text …`: always this.
     Text(Box<str>),
+}
+
+impl Source {
+    /// Whether only the gateway knows it: it verifies credentials, ends TLS and reads bodies.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::Source;
+    ///
+    /// assert!(Source::Jwt("plan".into()).is_gateway_only() && !Source::Path.is_gateway_only());
+    /// ```
+    #[must_use]
+    pub const fn is_gateway_only(&self) -> bool {
+        match self {
+            Self::Jwt(_)
+            | Self::ApiKey
+            | Self::ApiKeyAttribute(_)
+            | Self::Json(_)
+            | Self::Ja4
+            | Self::Asn
+            | Self::Country
+            | Self::PathTemplate
+            | Self::Route
+            | Self::ClientCertificate => true,
+            Self::ClientIp
+            | Self::Method
+            | Self::Scheme
+            | Self::Host
+            | Self::Path
+            | Self::Uri
+            | Self::Bearer
+            | Self::Header(_)
+            | Self::Cookie(_)
+            | Self::Query(_)
+            | Self::Text(_) => false,
+        }
+    }
 }
 
 /// Why a text names no part of a request.
@@ -106,6 +162,20 @@ impl Part {
         "text",
     ];
 
+    /// The words of parts that [only the gateway knows](Source::is_gateway_only); the first two
+    /// have a name behind them, `api_key` may have one.
+    pub const GATEWAY_WORDS: [&'static str; 9] = [
+        "jwt",
+        "json",
+        "api_key",
+        "ja4",
+        "asn",
+        "country",
+        "path_template",
+        "route",
+        "client_certificate",
+    ];
+
     /// The value in a request.
     pub(super) fn of<'a>(
         &'a self,
@@ -150,7 +220,11 @@ impl FromStr for Part {
             if name.is_empty() || (name == "or" && !rest.is_empty()) {
                 return Err(PartError::NoName { word });
             }
-            let letter = if word == "query" { is_in_query } else { is_in_token };
+            let letter = match word {
+                "query" => is_in_query,
+                "jwt" | "json" | "api_key" => is_in_field,
+                _ => is_in_token,
+            };
             if !name.bytes().all(letter) {
                 return Err(PartError::BadName { word, name: name.to_owned() });
             }
@@ -167,6 +241,16 @@ impl FromStr for Part {
             "header" => named("header", Source::Header),
             "cookie" => named("cookie", Source::Cookie),
             "query" => named("query", Source::Query),
+            "jwt" => named("jwt", Source::Jwt),
+            "json" => named("json", Source::Json),
+            "api_key" if matches!(first_word(rest).0, "" | "or") => plain(Source::ApiKey),
+            "api_key" => named("api_key", Source::ApiKeyAttribute),
+            "ja4" => plain(Source::Ja4),
+            "asn" => plain(Source::Asn),
+            "country" => plain(Source::Country),
+            "path_template" => plain(Source::PathTemplate),
+            "route" => plain(Source::Route),
+            "client_certificate" => plain(Source::ClientCertificate),
             "text" if rest.is_empty() => Err(PartError::NoText { word: "text" }),
             "text" => Ok((Source::Text(rest.into()), "")),
             _ => Err(PartError::Unknown { word: word.to_owned() }),
@@ -214,6 +298,11 @@ const fn is_in_query(byte: u8) -> bool {
     !matches!(byte, b'&' | b'=' | b'#' | b'%' | b'+') && byte > b' ' && byte != 0x7f
 }
 
+/// Whether a byte is valid in names of claims and fields: those of URLs are common.
+const fn is_in_field(byte: u8) -> bool {
+    byte > b' ' && byte != 0x7f
+}
+
 impl Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)?;
@@ -234,6 +323,16 @@ impl Display for Source {
             Self::Header(name) => write!(f, "header {name}"),
             Self::Cookie(name) => write!(f, "cookie {name}"),
             Self::Query(name) => write!(f, "query {name}"),
+            Self::Jwt(claim) => write!(f, "jwt {claim}"),
+            Self::ApiKey => f.write_str("api_key"),
+            Self::ApiKeyAttribute(name) => write!(f, "api_key {name}"),
+            Self::Json(field) => write!(f, "json {field}"),
+            Self::Ja4 => f.write_str("ja4"),
+            Self::Asn => f.write_str("asn"),
+            Self::Country => f.write_str("country"),
+            Self::PathTemplate => f.write_str("path_template"),
+            Self::Route => f.write_str("route"),
+            Self::ClientCertificate => f.write_str("client_certificate"),
             Self::Text(text) => write!(f, "text {text}"),
         }
     }

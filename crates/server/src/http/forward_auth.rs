@@ -261,6 +261,7 @@ fn attributes<'a>(
         host: header_value(lines, &["X-Forwarded-Host"])?,
         uri: header_value(lines, &["X-Forwarded-Uri", "X-Original-URI"])?,
         headers: lines,
+        identity: None,
     })
 }
 

@@ -50,6 +50,18 @@ fn everything_is_read_in_its_order() {
 }
 
 #[test]
+fn parts_of_the_gateway_are_refused() {
+    for part in ["jwt plan", "api_key", "json user.id", "ja4", "route or none"] {
+        let told = told(&file(&format!("{{ descriptors: [{{ user: {part} }}] }}")));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("only `sluicegate gateway` knows this part"), "{told:?}");
+        assert!(told[0].contains(&format!("got `{part}`; ")), "{told:?}");
+    }
+    let told = told(&file("{ hits: json cost or 1, descriptors: [{ user: bearer }] }"));
+    assert!(told[0].contains("only `sluicegate gateway` knows this part"), "{told:?}");
+}
+
+#[test]
 fn the_key_makes_a_file_one_of_our_own_form() {
     let with = domain(&file("{ descriptors: [{ user: bearer }] }"));
     let without = domain(&format!("domain: web\n{RULES}"));

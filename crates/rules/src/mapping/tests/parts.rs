@@ -1,9 +1,11 @@
 //! Parsing of parts, and mappings built from them.
 
+use std::borrow::Cow;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{Attributes, Mapping, Part};
+use super::super::{Attributes, Identity, Mapping, Part, Source};
 use super::{Lines, described, descriptor, in_headers, in_uri, value};
 
 #[test]
@@ -19,6 +21,19 @@ fn parts_are_written_as_they_are_read() {
         "header X-User",
         "cookie session",
         "query key",
+        "jwt sub",
+        "jwt realm_access.plan or free",
+        "jwt https://example.com/plan",
+        "json user.id",
+        "api_key",
+        "api_key or anonymous",
+        "api_key plan or free",
+        "ja4",
+        "asn",
+        "country or ZZ",
+        "path_template",
+        "route",
+        "client_certificate",
         "text everybody",
         "text a or b",
         "path or none",
@@ -45,11 +60,47 @@ fn what_is_no_part_is_refused() {
         ("header Überzahl", "no header has the name `Überzahl`"),
         ("cookie a;b", "no cookie has the name `a;b`"),
         ("query a=b", "no query has the name `a=b`"),
+        ("jwt", "`jwt` needs a name behind it"),
+        ("json or 1", "`json` needs a name behind it"),
+        ("ja4 x", "`x` is too much; only `or …` may stand there"),
+        ("api_key plan free", "`free` is too much; only `or …` may stand there"),
         ("header X-A X-B", "`X-B` is too much; only `or …` may stand there"),
         ("path or", "`or` needs a text behind it"),
         ("text", "`text` needs a text behind it"),
     ] {
         assert_eq!(text.parse::<Part>().unwrap_err().to_string(), why, "{text}");
+    }
+}
+
+/// An identity that knows everything.
+struct Known;
+
+impl Identity for Known {
+    fn value<'a>(&'a self, source: &Source) -> Option<Cow<'a, str>> {
+        Some(format!("<{source}>").into())
+    }
+}
+
+#[test]
+fn what_only_the_gateway_knows_is_missing_elsewhere() {
+    let none: Lines<'_> = &[];
+    let elsewhere = Attributes::of(&none);
+    let gateway = Attributes { identity: Some(&Known), ..elsewhere };
+    for word in Part::GATEWAY_WORDS {
+        let named =
+            if matches!(word, "jwt" | "json") { format!("{word} a.b") } else { word.into() };
+        assert!(named.parse::<Part>().unwrap().source.is_gateway_only(), "{named}");
+        assert_eq!(value(&named, &elsewhere), "-", "{named}");
+        assert_eq!(value(&format!("{named} or none"), &elsewhere), "none", "{named}");
+        assert_eq!(value(&named, &gateway), format!("<{named}>"));
+    }
+    for word in Part::WORDS {
+        let named = if matches!(word, "header" | "cookie" | "query" | "text") {
+            format!("{word} a")
+        } else {
+            word.into()
+        };
+        assert!(!named.parse::<Part>().unwrap().source.is_gateway_only(), "{named}");
     }
 }
 
