@@ -38,7 +38,7 @@ pub struct Problem {
 /// assert_eq!(problems.iter().count(), 2);
 /// assert_eq!(problems.to_string().lines().count(), 2);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Problems(Vec<Problem>);
 
 /// A place in a text, both counted from 1; the column in characters.
@@ -90,6 +90,10 @@ pub(crate) fn on_one_line(text: &str) -> String {
 }
 
 impl Problem {
+    pub(crate) fn new(source: &str, at: Position, path: String, message: String) -> Self {
+        Self { source: source.to_owned(), at, path, message }
+    }
+
     /// Where the text came from: a file, or the flag it was given with.
     #[must_use]
     pub fn source(&self) -> &str {

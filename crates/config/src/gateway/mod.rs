@@ -11,9 +11,16 @@
 //!     limit: { domain: api, descriptors: [{ remote_address: client_ip }] }
 //! ```
 
+pub(crate) mod keys;
 pub mod listener;
+mod reader;
 pub mod route;
+pub(crate) mod route_keys;
+mod source;
 pub mod upstream;
+pub(crate) mod upstream_keys;
+
+pub use self::source::{LoadedGateway, is_gateway, load, load_with_files};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

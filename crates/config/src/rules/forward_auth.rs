@@ -90,9 +90,10 @@ fn trusted_proxies(value: &Value<'_, '_>, report: &mut Report) -> Result<Proxies
     read.into_iter().collect::<Result<_, _>>().map(Proxies::new)
 }
 
-type PositionedDescriptor = ((Position, String), Vec<(Box<str>, Part)>);
+pub(crate) type PositionedDescriptor = ((Position, String), Vec<(Box<str>, Part)>);
 
-fn descriptors(
+/// A list of descriptors: keys with parts of a request.
+pub(crate) fn descriptors(
     list: &Value<'_, '_>,
     report: &mut Report,
 ) -> Result<Vec<PositionedDescriptor>, Reported> {
@@ -172,7 +173,7 @@ fn proxied_part(text: &str) -> Result<Part, UnitError> {
 }
 
 /// A part of a request, as it is named.
-fn part(text: &str) -> Result<Part, UnitError> {
+pub(crate) fn part(text: &str) -> Result<Part, UnitError> {
     let parsed: Result<Part, PartError> = text.parse();
     let got = quoted(text);
     let message = match parsed {

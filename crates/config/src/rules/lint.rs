@@ -153,7 +153,7 @@ fn listed<'a>(
 }
 
 /// Maximum number of visited nodes.
-const NODES_VISITED_MAX: usize = 5_000_000;
+pub(crate) const NODES_VISITED_MAX: usize = 5_000_000;
 /// Maximum number of keys that a message lists.
 const KEYS_SHOWN: usize = 8;
 
@@ -183,7 +183,7 @@ fn unmatched_descriptors(gathered: &DomainSource, reports: &mut [Report]) {
 }
 
 /// The warning for a descriptor that no rule is for.
-fn unmatched_entry(
+pub(crate) fn unmatched_entry(
     entries: &[(Box<str>, Part)],
     nodes: &[DescriptorConfig],
     work_left: &mut usize,

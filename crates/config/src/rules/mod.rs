@@ -12,7 +12,7 @@ mod file;
 pub(crate) mod forward_auth;
 mod glob;
 pub(crate) mod keys;
-mod lint;
+pub(crate) mod lint;
 mod metadata;
 pub(crate) mod pattern;
 mod rate_limit;

@@ -177,7 +177,7 @@ fn bits(text: &str, max: u8) -> Result<u8, UnitError> {
 }
 
 /// Parses a network, or returns the problem.
-pub(super) fn network_of(text: &str) -> Result<Network, String> {
+pub(crate) fn network_of(text: &str) -> Result<Network, String> {
     text.parse().map_err(|error| {
         let got = quoted(text);
         match error {

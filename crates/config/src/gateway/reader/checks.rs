@@ -1,0 +1,54 @@
+//! Checks across sections.
+
+use sluicegate_rules::mapping::Part;
+
+use super::Reader;
+use crate::fields::Value;
+use crate::gateway::GatewayConfig;
+use crate::problem::Position;
+
+impl Reader<'_> {
+    /// Refuses a part that needs an identity which is not configured: its limits would never match.
+    pub(super) fn check_part(&mut self, part: &Part, value: &Value<'_, '_>) {
+        let path = value.path.to_string();
+        self.check_part_at(part, value.at(), &path);
+    }
+
+    pub(super) fn check_part_at(&mut self, part: &Part, at: Position, path: &str) {
+        let text = part.to_string();
+        let remedy = match text.split(' ').next() {
+            Some("jwt") if !self.origins.has_jwt => {
+                "identity: { jwt: { jwks: jwks.json, audience: api } }"
+            }
+            Some("api_key") if !self.origins.has_api_keys => {
+                "identity: { api_keys: { file: keys.yaml } }"
+            }
+            Some("asn") if !self.origins.has_asn => "identity: { geo: { asn: asn.mmdb } }",
+            Some("country") if !self.origins.has_country => {
+                "identity: { geo: { country: country.mmdb } }"
+            }
+            _ => return,
+        };
+        let message = format!("no request has this part, got `{text}`; add `{remedy}`");
+        self.report.add(at, path, message);
+    }
+
+    /// Checks the listeners together.
+    pub(super) fn cross_check(&mut self, config: &GatewayConfig) {
+        let Some(at) = self.origins.listen else { return };
+        for (index, listener) in config.listeners.iter().enumerate() {
+            let before = config.listeners.get(..index).unwrap_or_default();
+            let address = listener.address;
+            if address.port() != 0 && before.iter().any(|other| other.address == address) {
+                let message = format!("has an address twice, got `{address}`; remove one");
+                self.report.add(at, "listen", message);
+            }
+        }
+        let has_tls = config.listeners.iter().any(|listener| listener.tls.is_some());
+        if !has_tls && config.listeners.iter().any(|listener| listener.redirect_to_https) {
+            let message = "redirects to HTTPS, but no listener has `tls`; add one, unless another proxy \
+                           serves it";
+            self.report.warn(at, "listen", message.to_owned());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Keys of routes.
+
+use super::keys::{Kind, Section, key};
+
+const TEXTS: Kind = Kind::OneOrMany(&Kind::Text);
+
+pub(crate) const CREDENTIALS: [&str; 3] = ["api_key", "jwt", "client_certificate"];
+
+pub(crate) const ROUTE: Section = Section {
+    subject: "a route",
+    example: "{ path: /v1/*, upstream: api }",
+    required: &["path"],
+    keys: &[
+        key("name", Kind::Text, "api", "Name in logs and metrics. Default: the path."),
+        key("host", TEXTS, "api.example.com", "Short for `hosts`."),
+        key(
+            "hosts",
+            TEXTS,
+            "[api.example.com, \"*.example.org\"]",
+            "Hosts without port, `*.example.com` for all below it. Default: any.",
+        ),
+        key("path", Kind::Text, "/v1/*", "`/exact`, `/users/{id}` or `/prefix/*`."),
+        key("methods", TEXTS, "[GET, HEAD]", "Methods in capitals. Default: any."),
+        key(
+            "upstream",
+            Kind::Either(&[Kind::Text, Kind::Section(&FORWARD)]),
+            "api",
+            "Forwards to this upstream: its name, or a mapping.",
+        ),
+        key(
+            "redirect",
+            Kind::Either(&[Kind::Text, Kind::Section(&REDIRECT)]),
+            "https://example.com{path}",
+            "Redirects: the target, or a mapping.",
+        ),
+        key(
+            "files",
+            Kind::Either(&[Kind::Text, Kind::Section(&FILES)]),
+            "public",
+            "Serves files: the directory, or a mapping.",
+        ),
+        key(
+            "respond",
+            Kind::Section(&RESPOND),
+            "{ status: 204 }",
+            "Answers with a fixed response.",
+        ),
+        key(
+            "require",
+            Kind::Words(&CREDENTIALS),
+            "jwt",
+            "What a client must prove; others get 401. Default: nothing.",
+        ),
+        key(
+            "limit",
+            Kind::Section(&LIMIT),
+            "{ domain: api, descriptors: [{ remote_address: client_ip }] }",
+            "Limits the requests by the rules of a domain. Default: no limit.",
+        ),
+        key(
+            "on_limit",
+            Kind::Words(&["deny", "mark"]),
+            "deny",
+            "Denies a request over its limit, or forwards it with a header. Default: `deny`.",
+        ),
+        key(
+            "denial",
+            Kind::Section(&DENIAL),
+            "{ status: 503 }",
+            "Response to a denied request. Default: 429 with a JSON error.",
+        ),
+        key(
+            "request_headers",
+            Kind::Section(&HEADERS),
+            "{ set: { X-Client: \"{client_ip}\" } }",
+            "Changes to the request's headers.",
+        ),
+        key(
+            "response_headers",
+            Kind::Section(&HEADERS),
+            "{ remove: Server }",
+            "Changes to the response's headers.",
+        ),
+    ],
+};
+
+pub(crate) const FORWARD: Section = Section {
+    subject: "`upstream`",
+    example: "{ name: api, strip_prefix: /v1 }",
+    required: &["name"],
+    keys: &[
+        key("name", Kind::Text, "api", "Name of the upstream."),
+        key("strip_prefix", Kind::Text, "/v1", "Removed from the path. Default: nothing."),
+        key("host", Kind::Text, "api.internal", "`Host` in place of the client's."),
+    ],
+};
+
+pub(crate) const REDIRECT: Section = Section {
+    subject: "`redirect`",
+    example: "{ to: \"https://example.com{path}\", status: 301 }",
+    required: &["to"],
+    keys: &[
+        key(
+            "to",
+            Kind::Text,
+            "https://example.com{path}",
+            "Target; `{path}` and `{query}` are those of the request.",
+        ),
+        key(
+            "status",
+            Kind::Words(&["301", "302", "303", "307", "308"]),
+            "301",
+            "Status. Default: `308`.",
+        ),
+    ],
+};
+
+pub(crate) const FILES: Section = Section {
+    subject: "`files`",
+    example: "{ root: public, index: index.html }",
+    required: &["root"],
+    keys: &[
+        key("root", Kind::Text, "public", "The directory."),
+        key("index", Kind::Text, "index.html", "File of a directory. Default: none."),
+    ],
+};
+
+pub(crate) const RESPOND: Section = Section {
+    subject: "`respond`",
+    example: "{ status: 200, body: ok }",
+    required: &["status"],
+    keys: &[
+        key("status", Kind::Whole(200, 599), "200", "Status."),
+        key("body", Kind::Text, "ok", "Body. Default: empty."),
+        key(
+            "content_type",
+            Kind::Text,
+            "text/html",
+            "Type of the body. Default: `text/plain; charset=utf-8`.",
+        ),
+    ],
+};
+
+pub(crate) const LIMIT: Section = Section {
+    subject: "`limit`",
+    example: "{ domain: api, descriptors: [{ remote_address: client_ip }] }",
+    required: &["domain", "descriptors"],
+    keys: &[
+        key("domain", Kind::Text, "api", "Domain of the rules."),
+        key(
+            "descriptors",
+            Kind::List(&Kind::Named(&Kind::Text)),
+            "[{ remote_address: client_ip }]",
+            "Descriptors of a request: keys of the rules, each with a part of the request.",
+        ),
+        key("hits", Kind::Text, "header X-Cost or 1", "Cost of a request. Default: 1."),
+    ],
+};
+
+pub(crate) const DENIAL: Section = Section {
+    subject: "`denial`",
+    example: "{ status: 503, body: busy }",
+    required: &[],
+    keys: &[
+        key("status", Kind::Whole(400, 599), "503", "Status. Default: `429`."),
+        key("body", Kind::Text, "busy", "Body in place of the JSON error."),
+        key(
+            "content_type",
+            Kind::Text,
+            "text/plain",
+            "Type of that body. Default: `text/plain; charset=utf-8`.",
+        ),
+        key("html", Kind::Text, "<h1>Too fast</h1>", "Body for clients that accept HTML."),
+        key("hide", TEXTS, "protective", "Names of limits whose numbers clients do not see."),
+    ],
+};
+
+pub(crate) const HEADERS: Section = Section {
+    subject: "changes to headers",
+    example: "{ set: { X-Client: \"{client_ip}\" }, remove: [Server] }",
+    required: &[],
+    keys: &[
+        key(
+            "set",
+            Kind::Named(&Kind::Text),
+            "{ X-Client: \"{client_ip}\" }",
+            "Names and values; `{client_ip}`, `{request_id}` and `{host}` are replaced.",
+        ),
+        key("remove", TEXTS, "[Server, X-Powered-By]", "Names."),
+    ],
+};

@@ -1,0 +1,210 @@
+//! Loads a gateway's file, with the positions that later checks report at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{GatewayConfig, reader};
+use crate::files::FileError;
+use crate::problem::{self, Position, Problem, Report, quoted};
+use crate::rules::lint::unmatched_entry;
+use crate::rules::{Invalid, Loaded, Source};
+use crate::suggest;
+
+/// A valid file of a gateway.
+#[derive(Debug, Clone)]
+pub struct LoadedGateway {
+    /// The configuration.
+    pub config: GatewayConfig,
+    /// Likely mistakes, in file order.
+    pub warnings: Vec<Problem>,
+    origins: Origins,
+}
+
+/// Positions of the parts of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Origins {
+    source: String,
+    pub(super) listen: Option<Position>,
+    pub(super) routes: Vec<RouteOrigin>,
+    /// Files that must exist.
+    pub(super) files: Vec<FileReference>,
+    /// What is configured, also if it has problems.
+    pub(super) has_jwt: bool,
+    pub(super) has_api_keys: bool,
+    pub(super) has_client_ca: bool,
+    pub(super) has_asn: bool,
+    pub(super) has_country: bool,
+}
+
+/// Positions of a route.
+#[derive(Debug, Clone)]
+pub(super) struct RouteOrigin {
+    /// Of its `path`.
+    pub(super) path_at: Position,
+    /// The place inside the document.
+    path: String,
+    pub(super) limit: Option<LimitOrigin>,
+}
+
+/// Positions of a limit.
+#[derive(Debug, Clone)]
+pub(super) struct LimitOrigin {
+    /// Of its domain.
+    pub(super) at: Position,
+    pub(super) path: String,
+    pub(super) descriptors: Vec<(Position, String)>,
+}
+
+/// A file that the configuration names.
+#[derive(Debug, Clone)]
+pub(super) struct FileReference {
+    pub(super) at: Position,
+    pub(super) path: String,
+    pub(super) file: PathBuf,
+}
+
+/// Loads a text; paths in it are relative to `base`. Files that it names need not exist.
+///
+/// ```
+/// use sluicegate_config::gateway::load;
+/// use sluicegate_config::rules::Source;
+///
+/// let text = "upstreams: { api: http://127.0.0.1:3000 }\nroutes: [{ path: /*, upstream: apo }]\n";
+/// let source = Source { name: "gateway.yaml".to_owned(), text: text.to_owned() };
+/// let invalid = load(&source, "/etc/sluicegate".as_ref()).unwrap_err();
+/// assert_eq!(
+///     invalid.to_string(),
+///     "gateway.yaml:2:31: routes[0].upstream: unknown upstream, got `apo`; did you mean `api`? the \
+///      upstreams are `api`"
+/// );
+/// ```
+///
+/// # Errors
+/// All problems of the text.
+pub fn load(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
+    let mut report = Report::new(&source.name);
+    let read = reader::read(&source.text, base, &mut report);
+    finish(read, report)
+}
+
+/// Loads a text, and checks that the files it names exist.
+///
+/// # Errors
+/// All problems of the text.
+pub fn load_with_files(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
+    let mut report = Report::new(&source.name);
+    let read = reader::read(&source.text, base, &mut report);
+    for reference in read.iter().flat_map(|read| &read.origins.files) {
+        if let Err(cause) = fs::metadata(&reference.file) {
+            let error = FileError::io(&reference.file, cause);
+            report.add(reference.at, &reference.path, error.to_string());
+        }
+    }
+    finish(read, report)
+}
+
+fn finish(read: Option<reader::Read>, report: Report) -> Result<LoadedGateway, Invalid> {
+    match (problem::gathered(vec![report]), read) {
+        ((None, warnings), Some(reader::Read { config, origins })) => {
+            Ok(LoadedGateway { config, warnings, origins })
+        }
+        ((Some(problems), warnings), _) => Err(Invalid { problems, warnings }),
+        // Every reason not to read a file is a problem.
+        ((None, warnings), None) => {
+            Err(Invalid { problems: problem::Problems::default(), warnings })
+        }
+    }
+}
+
+/// Whether a text is a file of a gateway and not of rules: by its keys.
+///
+/// ```
+/// use sluicegate_config::gateway::is_gateway;
+///
+/// assert!(is_gateway("routes: []"));
+/// assert!(is_gateway("listen: 0.0.0.0:80\nruotes: []"));
+/// assert!(!is_gateway("domain: shop"));
+/// ```
+#[must_use]
+pub fn is_gateway(text: &str) -> bool {
+    let Ok((Some(root), _)) = crate::yaml::first_document(text) else { return false };
+    let crate::yaml::Content::Mapping(pairs) = &root.content else { return false };
+    let has = |names: &[&str]| {
+        pairs.iter().any(|pair| match &pair.key.content {
+            crate::yaml::Content::Scalar { text, .. } => names.contains(&&**text),
+            _ => false,
+        })
+    };
+    has(&["routes", "upstreams", "listen"]) && !has(&["domain", "descriptors"])
+}
+
+impl Origins {
+    pub(super) const fn new(source: String) -> Self {
+        Self {
+            source,
+            listen: None,
+            routes: Vec::new(),
+            files: Vec::new(),
+            has_jwt: false,
+            has_api_keys: false,
+            has_client_ca: false,
+            has_asn: false,
+            has_country: false,
+        }
+    }
+}
+
+impl RouteOrigin {
+    pub(super) const fn new(at: Position, path: String) -> Self {
+        Self { path_at: at, path, limit: None }
+    }
+}
+
+impl LoadedGateway {
+    /// A problem of the path of a route, such as one that overlaps with another.
+    #[must_use]
+    pub fn route_problem(&self, route: usize, message: String) -> Problem {
+        let origin = self.origins.routes.get(route);
+        let at = origin.map_or(Position { line: 1, column: 1 }, |origin| origin.path_at);
+        let path = origin.map_or_else(|| "routes".to_owned(), |one| format!("{}.path", one.path));
+        Problem::new(&self.origins.source, at, path, message)
+    }
+
+    /// Warnings about limits that the rules do not have: their requests are not limited.
+    #[must_use]
+    pub fn check_rules(&self, rules: &Loaded) -> Vec<Problem> {
+        let mut report = Report::new(&self.origins.source);
+        let mut work_left = crate::rules::lint::NODES_VISITED_MAX;
+        for (route, origin) in self.config.routes.iter().zip(&self.origins.routes) {
+            let (Some(limit), Some(origin)) = (&route.limit, &origin.limit) else { continue };
+            let found = rules.domains.iter().find(|domain| domain.name == limit.domain);
+            let Some(domain) = found else {
+                let names: Vec<&str> = rules.domains.iter().map(|one| &*one.name).collect();
+                let message = unknown_domain(&limit.domain, &names);
+                report.warn(origin.at, format_args!("{}.domain", origin.path), message);
+                continue;
+            };
+            for (entries, (at, path)) in limit.mapping.descriptors.iter().zip(&origin.descriptors) {
+                let mut lists = domain.allow.iter().chain(&domain.deny);
+                if lists.any(|one| entries.iter().any(|(key, _)| *one.key == **key)) {
+                    continue;
+                }
+                let unmatched = unmatched_entry(entries, &domain.descriptors, &mut work_left);
+                if let Some(message) = unmatched {
+                    report.warn(*at, path, message);
+                }
+            }
+        }
+        problem::gathered(vec![report]).1
+    }
+}
+
+fn unknown_domain(name: &str, known: &[&str]) -> String {
+    let hint = suggest::hint(name, known.iter().copied());
+    let remedy = match known.get(..known.len().min(8)) {
+        None | Some([]) => "the rules have no domain".to_owned(),
+        Some(known) => format!("the rules have {}", suggest::all_of(known)),
+    };
+    let got = quoted(name);
+    format!("nothing is limited here, the rules have no such domain, got {got}; {hint}{remedy}")
+}
