@@ -29,12 +29,14 @@
 //! **Old editors.** Most validate YAML by draft 7. Only `$defs` is newer, and it merely holds the
 //! targets of references.
 
+mod gateway;
 mod keys;
 mod limits;
 mod values;
 
 use serde_json::{Map, Value, json};
 
+pub use self::gateway::gateway_schema;
 use crate::rules::keys::Level;
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";

@@ -31,6 +31,7 @@ pub(super) struct Origins {
     /// What is configured, also if it has problems.
     pub(super) has_jwt: bool,
     pub(super) has_api_keys: bool,
+    pub(super) has_tls: bool,
     pub(super) has_client_ca: bool,
     pub(super) has_asn: bool,
     pub(super) has_country: bool,
@@ -147,6 +148,7 @@ impl Origins {
             files: Vec::new(),
             has_jwt: false,
             has_api_keys: false,
+            has_tls: false,
             has_client_ca: false,
             has_asn: false,
             has_country: false,

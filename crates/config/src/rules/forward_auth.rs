@@ -55,7 +55,7 @@ fn read(
         None => Ok(Proxies::default()),
     };
     let descriptors = match fields.value(DESCRIPTORS) {
-        Some(value) => descriptors(&value, report),
+        Some(value) => descriptors(&value, proxied_part, report),
         None => {
             let remedy = format!("say who asks, like `{DESCRIPTORS}: [{ENTRY_EXAMPLE}]`");
             Err(fields.missing(DESCRIPTORS, &remedy, report))
@@ -90,11 +90,15 @@ fn trusted_proxies(value: &Value<'_, '_>, report: &mut Report) -> Result<Proxies
     read.into_iter().collect::<Result<_, _>>().map(Proxies::new)
 }
 
+/// Reads a part of a request; which parts there are depends on who sees the request.
+pub(crate) type PartReader = fn(&str) -> Result<Part, UnitError>;
+
 pub(crate) type PositionedDescriptor = ((Position, String), Vec<(Box<str>, Part)>);
 
 /// A list of descriptors: keys with parts of a request.
 pub(crate) fn descriptors(
     list: &Value<'_, '_>,
+    read: PartReader,
     report: &mut Report,
 ) -> Result<Vec<PositionedDescriptor>, Reported> {
     if !list.is_list() {
@@ -110,17 +114,21 @@ pub(crate) fn descriptors(
         );
         return Err(list.refuse(report, message));
     }
-    let read: Vec<_> = items.map(|item| descriptor(&item, report)).collect();
+    let read: Vec<_> = items.map(|item| descriptor(&item, read, report)).collect();
     read.into_iter().collect()
 }
 
 /// The entries of a descriptor, in their order.
-fn descriptor(item: &Value<'_, '_>, report: &mut Report) -> Result<PositionedDescriptor, Reported> {
+fn descriptor(
+    item: &Value<'_, '_>,
+    read_part: PartReader,
+    report: &mut Report,
+) -> Result<PositionedDescriptor, Reported> {
     let mut fields = item.fields("a descriptor", ENTRY_EXAMPLE, report)?;
     let mut entries = Vec::new();
     let mut read = Ok(());
     for (key, value) in fields.all() {
-        match entry(key, &value, report) {
+        match entry(key, &value, read_part, report) {
             Ok(part) => entries.push((key.into(), part)),
             Err(reported) => read = Err(reported),
         }
@@ -136,7 +144,12 @@ fn descriptor(item: &Value<'_, '_>, report: &mut Report) -> Result<PositionedDes
     Ok(((item.at(), item.path.to_string()), entries))
 }
 
-fn entry(key: &str, value: &Value<'_, '_>, report: &mut Report) -> Result<Part, Reported> {
+fn entry(
+    key: &str,
+    value: &Value<'_, '_>,
+    read: PartReader,
+    report: &mut Report,
+) -> Result<Part, Reported> {
     if key.is_empty() || key.contains('*') || key.chars().count() > KEY_CHARS_MAX {
         let message = format!(
             "must be a key of the rules, at most {KEY_CHARS_MAX} characters without `*`, got {}; write it \
@@ -145,11 +158,16 @@ fn entry(key: &str, value: &Value<'_, '_>, report: &mut Report) -> Result<Part, 
         );
         return Err(value.refuse(report, message));
     }
-    value.read("remote_address: client_ip", proxied_part, report)
+    value.read("remote_address: client_ip", read, report)
 }
 
 fn hits(text: &str) -> Result<Part, UnitError> {
-    let part = proxied_part(text)?;
+    number_part(text, proxied_part)
+}
+
+/// A part that may be a number.
+pub(crate) fn number_part(text: &str, read: PartReader) -> Result<Part, UnitError> {
+    let part = read(text)?;
     if part.may_be_number() {
         return Ok(part);
     }

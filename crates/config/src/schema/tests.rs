@@ -1,5 +1,6 @@
 //! Compares the schema with the loader.
 
+mod gateway;
 mod pages;
 mod probes;
 mod random;

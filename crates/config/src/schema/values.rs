@@ -132,6 +132,11 @@ fn percent_pattern() -> String {
     format!("^{BLANKS}{DIGITS}{BLANKS}%{BLANKS}$")
 }
 
+/// A number of bytes, with an optional unit.
+pub(super) fn bytes_pattern() -> String {
+    format!("^{BLANKS}{DIGITS}{BLANKS}(?:B|KiB|MiB|GiB)?{BLANKS}$")
+}
+
 /// A whole number of YAML 1.1; a text only where YAML 1.2 does not parse it as a number, as in
 /// `1_000`, so that a quoted number is rejected.
 pub(super) fn requests() -> Value {

@@ -1,6 +1,6 @@
 //! Checks across sections.
 
-use sluicegate_rules::mapping::Part;
+use sluicegate_rules::mapping::{Part, Source};
 
 use super::Reader;
 use crate::fields::Value;
@@ -15,21 +15,23 @@ impl Reader<'_> {
     }
 
     pub(super) fn check_part_at(&mut self, part: &Part, at: Position, path: &str) {
-        let text = part.to_string();
-        let remedy = match text.split(' ').next() {
-            Some("jwt") if !self.origins.has_jwt => {
+        let has = &self.origins;
+        let remedy = match &part.source {
+            Source::Jwt(_) if !has.has_jwt => {
                 "identity: { jwt: { jwks: jwks.json, audience: api } }"
             }
-            Some("api_key") if !self.origins.has_api_keys => {
+            Source::ApiKey | Source::ApiKeyAttribute(_) if !has.has_api_keys => {
                 "identity: { api_keys: { file: keys.yaml } }"
             }
-            Some("asn") if !self.origins.has_asn => "identity: { geo: { asn: asn.mmdb } }",
-            Some("country") if !self.origins.has_country => {
-                "identity: { geo: { country: country.mmdb } }"
+            Source::Asn if !has.has_asn => "identity: { geo: { asn: asn.mmdb } }",
+            Source::Country if !has.has_country => "identity: { geo: { country: country.mmdb } }",
+            Source::Ja4 if !has.has_tls => "tls: …` to a listener, or remove `ja4",
+            Source::ClientCertificate if !has.has_client_ca => {
+                "tls: { client_ca: clients.pem, … }` to a listener, or remove `client_certificate"
             }
             _ => return,
         };
-        let message = format!("no request has this part, got `{text}`; add `{remedy}`");
+        let message = format!("no request has this part, got `{part}`; add `{remedy}`");
         self.report.add(at, path, message);
     }
 

@@ -59,6 +59,7 @@ impl Reader<'_> {
             .unwrap_or_default();
         let acme = acme.and_then(|value| self.acme(&value));
         let client_ca = self.file(&mut fields, &TLS, "client_ca");
+        self.origins.has_tls = true;
         self.origins.has_client_ca |= client_ca.is_some();
         let versions =
             |text: &str| units::choice(text, &[("1.2", TlsVersion::V12), ("1.3", TlsVersion::V13)]);

@@ -1,5 +1,7 @@
 //! `routes`.
 
+use sluicegate_rules::mapping::{Mapping, Part};
+
 use super::{Reader, is_mapping, parse};
 use crate::fields::{Fields, Value};
 use crate::gateway::keys::{
@@ -13,8 +15,6 @@ use crate::problem::quoted;
 use crate::rules::forward_auth;
 use crate::suggest;
 use crate::units::{self, UnitError};
-
-use sluicegate_rules::mapping::Mapping;
 
 /// Keys that say what answers a request.
 const ACTIONS: [&str; 4] = ["upstream", "redirect", "files", "respond"];
@@ -245,13 +245,13 @@ impl Reader<'_> {
         let domain_at = self.value(&mut fields, &LIMIT, "domain").map(|value| value.at());
         let domain = self.need(&mut fields, &LIMIT, "domain", parse::text);
         let descriptors = match self.value(&mut fields, &LIMIT, "descriptors") {
-            Some(value) => forward_auth::descriptors(&value, self.report).ok(),
+            Some(value) => forward_auth::descriptors(&value, forward_auth::part, self.report).ok(),
             None => {
                 self.require(&fields, &LIMIT, "descriptors");
                 None
             }
         };
-        let hits = fields.optional(&forward_auth::HITS, self.report).ok().flatten();
+        let hits = self.get(&mut fields, &LIMIT, "hits", hits);
         if let Some(hits) = &hits {
             self.check_part(hits, value);
         }
@@ -316,6 +316,10 @@ impl Reader<'_> {
         self.close(fields, section);
         Some(HeaderChanges { set, remove: remove.unwrap_or_default() })
     }
+}
+
+fn hits(text: &str) -> Result<Part, UnitError> {
+    forward_auth::number_part(text, forward_auth::part)
 }
 
 fn credential(text: &str) -> Result<Credential, UnitError> {
