@@ -1,7 +1,7 @@
 //! The parts that every protocol shares, and how a service's modes turn verdicts into an answer.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 use sluicegate::backend::{Backend, Combine, admits};
@@ -15,6 +15,7 @@ use crate::health::Health;
 use crate::idempotency::{IdempotencyTable, StoredResponse};
 use crate::logs::events;
 use crate::memory::MemoryBudget;
+use crate::metrics::{MetricsSource, Page};
 use crate::reservations::Reservations;
 use crate::rls::Options;
 use crate::rls::response::Code;
@@ -62,6 +63,7 @@ struct AppInner {
     auth: AuthGuard,
     memory: MemoryBudget,
     unknown_domains: UnknownDomains,
+    metrics: Mutex<Vec<Arc<dyn MetricsSource>>>,
 }
 
 /// Builds an [`App`].
@@ -140,6 +142,7 @@ impl App {
             auth: AuthGuard::default(),
             memory: MemoryBudget::default(),
             unknown_domains: UnknownDomains::default(),
+            metrics: Mutex::default(),
         };
         AppBuilder { inner }
     }
@@ -196,6 +199,16 @@ impl App {
     /// Unknown domains that were logged.
     pub(crate) fn unknown_domains(&self) -> &UnknownDomains {
         &self.inner.unknown_domains
+    }
+
+    /// Adds families to the metrics page.
+    pub fn add_metrics(&self, source: Arc<dyn MetricsSource>) {
+        self.inner.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(source);
+    }
+
+    pub(crate) fn put_added_metrics(&self, page: &mut Page) {
+        let sources = self.inner.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().for_each(|source| source.put(page));
     }
 
     /// Memory budget of all endpoints.

@@ -12,13 +12,14 @@ mod store;
 
 pub(crate) use levels::level_name;
 pub(crate) use page::CONTENT_TYPE;
+pub use page::{Family, Labels, MetricsSource, Page};
 pub(crate) use rules::{RuleCounter, each_rule_counter};
 
 use std::fs;
 
 use sluicegate::Snapshot;
 
-use self::page::{Labels, Page, Seconds};
+use self::page::Seconds;
 use crate::app::App;
 use crate::auth::AuthEndpoint;
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
@@ -58,6 +59,7 @@ pub fn text(service: &App) -> String {
         store::put(&mut page, redis);
         levels::put(&mut page, redis);
     }
+    service.put_added_metrics(&mut page);
     put_process(&mut page);
     page.into_text()
 }

@@ -17,35 +17,44 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 /// The metrics page under construction.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub struct Page {
     text: String,
 }
 
 /// A family under construction.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
+pub struct Family<'a> {
     name: &'static str,
     text: &'a mut String,
 }
 
 /// Labels as they are between the braces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Labels(String);
+pub struct Labels(String);
 
 /// Microseconds, displayed exactly in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seconds(pub(super) u64);
 
+/// Metrics of another part of the process, on the same page.
+pub trait MetricsSource: fmt::Debug + Send + Sync {
+    /// Writes its families.
+    fn put(&self, page: &mut Page);
+}
+
 impl Page {
-    pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    /// A family of counters.
+    pub fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "counter", help)
     }
 
-    pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    /// A family of gauges.
+    pub fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "gauge", help)
     }
 
-    pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    /// A family of histograms.
+    pub fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "histogram", help)
     }
 
@@ -61,17 +70,17 @@ impl Page {
 
 impl Family<'_> {
     /// A sample without labels.
-    pub(super) fn value(&mut self, value: impl Display) {
+    pub fn value(&mut self, value: impl Display) {
         self.sample("", "", value);
     }
 
     /// A sample with labels.
-    pub(super) fn labeled(&mut self, labels: &Labels, value: impl Display) {
+    pub fn labeled(&mut self, labels: &Labels, value: impl Display) {
         self.sample("", &labels.0, value);
     }
 
     /// A sample for each value of one label.
-    pub(super) fn each<'v>(
+    pub fn each<'v>(
         &mut self,
         label: &str,
         values: impl IntoIterator<Item = (&'v str, impl Display)>,
@@ -82,7 +91,7 @@ impl Family<'_> {
     }
 
     /// A histogram. Its count is the sum of the buckets, so that both agree while calls come in.
-    pub(super) fn histogram(&mut self, labels: &Labels, times: &ResponseTimes) {
+    pub fn histogram(&mut self, labels: &Labels, times: &ResponseTimes) {
         let mut sum = 0;
         for (bound, bucket) in BUCKETS_MICROS.iter().zip(times.buckets) {
             sum += bucket;
@@ -106,7 +115,7 @@ impl Family<'_> {
 impl Labels {
     /// Adds a label, unless the value is empty: Prometheus treats that as no label.
     #[must_use]
-    pub(super) fn and(mut self, name: &str, value: &str) -> Self {
+    pub fn and(mut self, name: &str, value: &str) -> Self {
         if value.is_empty() {
             return self;
         }
@@ -125,7 +134,8 @@ impl Labels {
     }
 
     /// A single label.
-    pub(super) fn new(name: &str, value: &str) -> Self {
+    #[must_use]
+    pub fn new(name: &str, value: &str) -> Self {
         Self::default().and(name, value)
     }
 }
