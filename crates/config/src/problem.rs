@@ -150,6 +150,12 @@ impl Problems {
     }
 }
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
 impl<'a> IntoIterator for &'a Problems {
     type Item = &'a Problem;
     type IntoIter = std::slice::Iter<'a, Problem>;

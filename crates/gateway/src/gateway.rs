@@ -14,6 +14,7 @@ use sluicegate_server::settings::Settings;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::handler::{Active, ConnectionContext, GatewayHandler};
 
 /// Connections that wait to be accepted, for each worker.
@@ -27,6 +28,7 @@ pub struct Gateway {
     /// One for each worker, all on one address.
     listeners: Vec<std::net::TcpListener>,
     address: SocketAddr,
+    follower: Option<ConfigFollower>,
 }
 
 impl Gateway {
@@ -45,7 +47,7 @@ impl Gateway {
         };
         let workers = workers
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get));
-        let active = Active::new(config, workers);
+        let active = Active::new(config, workers, None);
         let active = active.map_err(|error| failed("compile the routes", &error))?;
         let node = Node::start(settings).await?;
         let Some(listener) = config.listeners.first() else {
@@ -54,7 +56,16 @@ impl Gateway {
         let bound = bind(listener.address, workers);
         let (listeners, address) =
             bound.map_err(|error| failed(&format!("listen on `{}`", listener.address), &error))?;
-        Ok(Self { node, active: Arc::new(ArcSwap::from_pointee(active)), listeners, address })
+        let active = Arc::new(ArcSwap::from_pointee(active));
+        Ok(Self { node, active, listeners, address, follower: None })
+    }
+
+    /// Follows the file that the configuration comes from.
+    #[must_use]
+    pub fn following(mut self, file: ConfigFile, config: GatewayConfig) -> Self {
+        let rules = self.node.settings().rules.clone();
+        self.follower = Some(ConfigFollower::new(file, config, rules));
+        self
     }
 
     /// Bound address.
@@ -70,7 +81,7 @@ impl Gateway {
     }
 
     /// Serves until `stop` is ready, then shuts down gracefully. A message on `reloads` reloads the
-    /// rules.
+    /// rules and the configuration.
     ///
     /// # Errors
     /// When a listener fails.
@@ -79,7 +90,7 @@ impl Gateway {
         stop: impl Future<Output = ()>,
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { node, active, listeners, .. } = self;
+        let Self { node, active, listeners, follower, .. } = self;
         let settings = node.settings();
         let workers = listeners.len().max(1);
         let limits = HttpLimits {
@@ -90,6 +101,7 @@ impl Gateway {
             ..HttpLimits::default()
         };
         let (app, style) = (node.app().clone(), settings.style);
+        let (followed, reloads) = config::run(follower, &app, active.clone(), workers, reloads);
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();
             async move {
@@ -105,6 +117,12 @@ impl Gateway {
                         end.await.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))?;
                     }
                     Ok(())
+                };
+                let served = async {
+                    tokio::select! {
+                        ended = served => ended,
+                        () = followed => Ok(()),
+                    }
                 };
                 stopping.with("gateway", served).await
             }

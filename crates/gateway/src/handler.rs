@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use sluicegate::http::{HeaderLines, Style};
 use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::gateway::route::{Action, RouteConfig};
+use sluicegate_config::gateway::upstream::UpstreamConfig;
 use sluicegate_rules::mapping::Proxies;
 use sluicegate_server::app::App;
 use sluicegate_server::http::{Connection, Handler, InFlight};
@@ -47,11 +48,21 @@ pub(crate) struct GatewayHandler {
 }
 
 impl Active {
-    pub(crate) fn new(config: &GatewayConfig, workers: usize) -> Result<Self, RouteError> {
+    /// Compiles a configuration. Servers that the previous one has too keep their state.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        workers: usize,
+        previous: Option<&Self>,
+    ) -> Result<Self, RouteError> {
+        let previous = |name: &str| {
+            let mut upstreams = previous.into_iter().flat_map(|active| &active.upstreams);
+            upstreams.find(|upstream| upstream.name() == name)
+        };
+        let upstream = |one: &UpstreamConfig| Upstream::new(one, workers, previous(&one.name));
         Ok(Self {
             table: RouteTable::new(&config.routes)?,
             routes: config.routes.clone(),
-            upstreams: config.upstreams.iter().map(|one| Upstream::new(one, workers)).collect(),
+            upstreams: config.upstreams.iter().map(upstream).collect(),
             trusted_proxies: Proxies::new(config.trusted_proxies.clone()),
         })
     }

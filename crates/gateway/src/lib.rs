@@ -9,6 +9,7 @@
 //!
 //! - [`gateway`] starts the process and its workers; each is a thread with an accept loop, its own
 //!   connections and its own idle connections to upstreams.
+//! - [`config`] loads the file of a gateway and follows its changes.
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+pub mod config;
 mod error;
 mod forward;
 pub mod gateway;

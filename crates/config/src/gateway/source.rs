@@ -172,6 +172,18 @@ impl LoadedGateway {
         Problem::new(&self.origins.source, at, path, message)
     }
 
+    /// A problem of the limit of a route.
+    #[must_use]
+    pub fn limit_problem(&self, route: usize, message: String) -> Problem {
+        let limit = self.origins.routes.get(route).and_then(|origin| origin.limit.as_ref());
+        match limit {
+            Some(limit) => {
+                Problem::new(&self.origins.source, limit.at, limit.path.clone(), message)
+            }
+            None => self.route_problem(route, message),
+        }
+    }
+
     /// Warnings about limits that the rules do not have: their requests are not limited.
     #[must_use]
     pub fn check_rules(&self, rules: &Loaded) -> Vec<Problem> {

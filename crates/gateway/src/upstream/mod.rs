@@ -20,6 +20,7 @@ use crate::error::ProxyError;
 /// A group of servers that answer the same requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
+    name: String,
     servers: Vec<Arc<Server>>,
     next: AtomicUsize,
 }
@@ -41,14 +42,29 @@ struct Idle {
 }
 
 impl Upstream {
-    pub(crate) fn new(config: &UpstreamConfig, workers: usize) -> Self {
+    /// Servers that the previous group has too, with the same options, keep their connections.
+    pub(crate) fn new(config: &UpstreamConfig, workers: usize, previous: Option<&Self>) -> Self {
         let UpstreamConfig { servers, timeouts, idle_max, .. } = config;
+        let known = |config: &ServerConfig| {
+            let mut servers = previous.into_iter().flat_map(|previous| &previous.servers);
+            servers.find(|one| {
+                one.config == *config && one.timeouts == *timeouts && one.idle_max == *idle_max
+            })
+        };
         let server = |config: &ServerConfig| {
+            if let Some(server) = known(config) {
+                return server.clone();
+            }
             let idle = (0..workers).map(|_| Mutex::default()).collect();
             let (timeouts, idle_max) = (*timeouts, *idle_max);
             Arc::new(Server { config: config.clone(), timeouts, idle_max, idle })
         };
-        Self { servers: servers.iter().map(server).collect(), next: AtomicUsize::new(0) }
+        let servers = servers.iter().map(server).collect();
+        Self { name: config.name.clone(), servers, next: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Sends a request to one of the servers.

@@ -1,14 +1,16 @@
 //! The service's log lines, one call site each, so that each has a rate limit of its own.
 //!
 //! - error, an operator must act: [`listener_failed`], [`rules_error`], [`rules_rejected`],
-//!   [`no_rules`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`]
+//!   [`no_rules`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`],
+//!   [`gateway_config_rejected`]
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
 //!   [`store_disconnected`], [`store_partly_down`], [`store_rejects_writes`], [`store_lost_data`],
 //!   [`unknown_domain`], [`more_unknown_domains`], [`statsd_failed`], [`traces_lost`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
-//!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`]
+//!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`],
+//!   [`gateway_config_reloaded`]
 //! - debug: [`request_denied`], [`throttle_denied`] and [`request_unmatched`], without descriptor
 //!   values
 //! - trace: [`descriptor_denied`], with them
@@ -196,6 +198,16 @@ pub fn no_domains() {
 /// A reload was requested without rule files.
 pub fn nothing_to_reload() {
     info!("nothing to reload: the example rules are built in; `--rules` names files");
+}
+
+/// The configuration of a gateway was replaced.
+pub fn gateway_config_reloaded(routes: usize, upstreams: usize) {
+    info!(routes, upstreams, "gateway configuration reloaded");
+}
+
+/// A changed configuration of a gateway was not loaded.
+pub fn gateway_config_rejected() {
+    error!("gateway configuration not loaded: the previous one stays in force");
 }
 
 /// A certificate was loaded.

@@ -1,0 +1,347 @@
+//! The file of a gateway: loaded with all checks, and followed while it changes.
+//!
+//! A valid change is compiled and replaces the active configuration as a whole: requests in flight
+//! finish with the one they began with, and servers that both have keep their connections. An
+//! invalid change is reported, again and again, and nothing changes.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use sluicegate::{REPORT_EVERY, RULES_POLL_INTERVAL, Timestamp};
+use sluicegate_config::files::{self, FileError, ReadOptions};
+use sluicegate_config::gateway::listener::ListenerConfig;
+use sluicegate_config::gateway::{GatewayConfig, LoadedGateway, load_with_files};
+use sluicegate_config::problem::Problem;
+use sluicegate_config::rules::{Invalid, Source};
+use sluicegate_config::watch::{PollResult, Watch};
+use sluicegate_server::app::App;
+use sluicegate_server::health::LastLoad;
+use sluicegate_server::logs::events;
+use sluicegate_server::metrics::{Labels, MetricsSource, Page};
+use sluicegate_server::settings::RulesSettings;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use crate::handler::Active;
+use crate::route::RouteTable;
+
+/// The file of a gateway, and what the command line says in its place.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    /// The file.
+    pub path: PathBuf,
+    /// In place of `listen`.
+    pub listen: Option<SocketAddr>,
+    /// Whether a flag or a variable stands in place of `admin`.
+    pub has_own_admin: bool,
+    /// Whether a flag or a variable stands in place of `rules`.
+    pub has_own_rules: bool,
+}
+
+/// Address of a gateway that names none.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
+
+/// Why a file was not loaded.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// It cannot be read.
+    Unreadable(FileError),
+    /// It is invalid.
+    Invalid(Invalid),
+    /// It is valid, and cannot replace the active one.
+    Restart(String),
+}
+
+/// Checks a file beyond its own keys: the routes must not overlap, files must exist, and limits need
+/// rules, which may be named elsewhere (`has_own_rules`).
+///
+/// # Errors
+/// All problems.
+pub fn checked(source: &Source, has_own_rules: bool) -> Result<LoadedGateway, Invalid> {
+    let base = Path::new(&source.name).parent().unwrap_or(Path::new(""));
+    let loaded = load_with_files(source, base)?;
+    let routes = &loaded.config.routes;
+    let overlap = RouteTable::new(routes).err();
+    let overlap = overlap.map(|error| loaded.route_problem(error.route, error.message));
+    let limited = routes.iter().position(|route| route.limit.is_some());
+    let has_rules = has_own_rules || !loaded.config.rules.is_empty();
+    let unlimited = limited.filter(|_| !has_rules).map(|route| {
+        let message = "no rules are named, so nothing would be limited; add `rules: rules.yaml`, or \
+                       give `--rules`";
+        loaded.limit_problem(route, message.to_owned())
+    });
+    match overlap.or(unlimited) {
+        Some(problem) => Err(Invalid { problems: problem.into(), warnings: loaded.warnings }),
+        None => Ok(loaded),
+    }
+}
+
+impl ConfigFile {
+    /// Reads the file as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is invalid.
+    pub fn load(&self) -> Result<LoadedGateway, ConfigError> {
+        let sources = files::read(&self.path, &ReadOptions::default());
+        self.read(sources.map_err(ConfigError::Unreadable)?)
+    }
+
+    fn read(&self, sources: Vec<Source>) -> Result<LoadedGateway, ConfigError> {
+        let [source] = <[Source; 1]>::try_from(sources).map_err(|sources| {
+            ConfigError::Restart(format!(
+                "{}: must be one file, got {}; name the file itself",
+                self.path.display(),
+                sources.len()
+            ))
+        })?;
+        let mut loaded = checked(&source, self.has_own_rules).map_err(ConfigError::Invalid)?;
+        let config = &mut loaded.config;
+        if let Some(address) = self.listen {
+            config.listeners = vec![ListenerConfig::new(address)];
+        } else if config.listeners.is_empty() {
+            config.listeners.push(ListenerConfig::new(DEFAULT_LISTEN));
+        }
+        if self.has_own_admin {
+            config.admin = None;
+        }
+        if self.has_own_rules {
+            config.rules.clear();
+        }
+        Ok(loaded)
+    }
+}
+
+/// What a running gateway does with a changed file.
+#[derive(Debug)]
+pub(crate) struct ConfigFollower {
+    file: ConfigFile,
+    watch: Watch,
+    /// The configuration in force.
+    active: GatewayConfig,
+    rules: RulesSettings,
+    /// When the last problem was reported.
+    failed: Option<Instant>,
+    /// Whether the file may have changed since it was loaded, before it was followed.
+    is_first: bool,
+}
+
+/// A change of the file.
+pub(crate) enum ConfigChange {
+    /// It is valid; its warnings.
+    Valid(Box<GatewayConfig>, Vec<Problem>),
+    /// The active configuration stays.
+    Refused(ConfigError),
+}
+
+impl ConfigFollower {
+    /// Follows a file that was just loaded.
+    pub(crate) fn new(file: ConfigFile, active: GatewayConfig, rules: RulesSettings) -> Self {
+        let mut watch = Watch::new([&file.path], ReadOptions::default());
+        let _ = watch.read();
+        Self { file, watch, active, rules, failed: None, is_first: true }
+    }
+
+    /// Looks at the file once; `None` if there is nothing to report.
+    fn poll(&mut self, is_requested: bool) -> Option<ConfigChange> {
+        let is_due = self.failed.is_some_and(|at| at.elapsed() >= REPORT_EVERY);
+        let is_first = std::mem::take(&mut self.is_first);
+        let is_read = is_requested || is_due || is_first;
+        let sources = match self.watch.poll() {
+            PollResult::Changed(sources) => sources,
+            PollResult::Same | PollResult::Changing if is_read => self.watch.read(),
+            PollResult::Same | PollResult::Changing => return None,
+        };
+        let read = sources.map_err(ConfigError::Unreadable);
+        let read = read.and_then(|sources| self.file.read(sources));
+        let read = read.and_then(|loaded| self.replaceable(loaded));
+        Some(match read {
+            Ok(loaded) if is_first && !is_requested && loaded.config == self.active => return None,
+            Ok(loaded) => {
+                self.failed = None;
+                self.active.clone_from(&loaded.config);
+                let mut warnings = loaded.warnings.clone();
+                warnings.extend(rule_warnings(&loaded, &self.rules));
+                ConfigChange::Valid(Box::new(loaded.config), warnings)
+            }
+            Err(error) => {
+                self.failed = Some(Instant::now());
+                ConfigChange::Refused(error)
+            }
+        })
+    }
+
+    /// Refuses changes that only a restart can make.
+    fn replaceable(&self, loaded: LoadedGateway) -> Result<LoadedGateway, ConfigError> {
+        let (new, old) = (&loaded.config, &self.active);
+        let changes = [
+            ("listen", new.listeners != old.listeners),
+            ("admin", new.admin != old.admin),
+            ("rules", new.rules != old.rules),
+            ("max_header_bytes", new.header_bytes_max != old.header_bytes_max),
+        ];
+        let changed: Vec<&str> =
+            changes.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+        if changed.is_empty() {
+            return Ok(loaded);
+        }
+        Err(ConfigError::Restart(format!(
+            "{}: `{}` takes effect at a restart only; restart the gateway, or undo this change: until \
+             then no other change of the file is loaded",
+            self.file.path.display(),
+            changed.join("`, `")
+        )))
+    }
+}
+
+/// Warnings about limits that the rules do not have. Rules that cannot be read have their own
+/// errors.
+#[must_use]
+pub fn rule_warnings(loaded: &LoadedGateway, rules: &RulesSettings) -> Vec<Problem> {
+    let mut sources = Vec::new();
+    for path in &rules.paths {
+        match files::read(path, &rules.files) {
+            Ok(found) => sources.extend(found),
+            Err(_) => return Vec::new(),
+        }
+    }
+    match sluicegate_config::rules::load(&sources, &rules.options) {
+        Ok(rules) => loaded.check_rules(&rules),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// State of the configuration, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigStatus {
+    last: Mutex<(LastLoad, u64)>,
+}
+
+impl ConfigStatus {
+    /// Records a load.
+    pub(crate) fn record(&self, now: Timestamp, config: Option<&GatewayConfig>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.0.is_successful = config.is_some();
+        if let Some(config) = config {
+            last.0.succeeded_at = Some(now);
+            last.1 = hash(config);
+        }
+    }
+}
+
+/// Hash of a configuration, equal on all nodes of one version with the same file.
+fn hash(config: &GatewayConfig) -> u64 {
+    // FNV-1a, of a form that shows every field.
+    let text = format!("{config:?}");
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+impl MetricsSource for ConfigStatus {
+    fn put(&self, page: &mut Page) {
+        let (load, hash) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let help = "Always 1; the label is a hash of the gateway's configuration in force, to compare nodes.";
+        let labels = Labels::new("hash", &format!("{hash:016x}"));
+        page.gauge("sluicegate_gateway_config_hash", help).labeled(&labels, 1);
+        let help = "1 if the last load of the gateway's configuration succeeded, else 0.";
+        page.gauge("sluicegate_gateway_config_last_reload_successful", help)
+            .value(u8::from(load.is_successful));
+        let help = "Unix time of the last successful load of the gateway's configuration.";
+        let at = load.succeeded_at.map_or(0, |at| at.as_micros() / 1_000_000);
+        page.gauge("sluicegate_gateway_config_last_reload_timestamp_seconds", help).value(at);
+    }
+}
+
+/// Follows the file, if there is one, until the future is dropped. Requests to reload go to it, and
+/// on to the returned receiver for the rules.
+pub(crate) fn run(
+    follower: Option<ConfigFollower>,
+    app: &App,
+    active: Arc<ArcSwap<Active>>,
+    workers: usize,
+    mut reloads: mpsc::Receiver<()>,
+) -> (impl Future<Output = ()> + use<>, mpsc::Receiver<()>) {
+    let (rules, rule_reloads) = mpsc::channel(1);
+    let (app, notify) = (app.clone(), Arc::new(Notify::new()));
+    let status = Arc::new(ConfigStatus::default());
+    if let Some(follower) = &follower {
+        status.record(app.engine().now(), Some(&follower.active));
+        app.add_metrics(status.clone());
+    }
+    let requested = notify.clone();
+    let forwarded = async move {
+        while reloads.recv().await.is_some() {
+            requested.notify_one();
+            // A full channel already requests a reload.
+            let _ = rules.try_send(());
+        }
+        std::future::pending::<()>().await;
+    };
+    let followed = async move {
+        let Some(mut follower) = follower else { return std::future::pending().await };
+        loop {
+            let is_requested = tokio::select! {
+                () = tokio::time::sleep(RULES_POLL_INTERVAL) => false,
+                () = notify.notified() => true,
+            };
+            // Files may be on a slow file system.
+            let polled = tokio::task::spawn_blocking(move || {
+                let change = follower.poll(is_requested);
+                (follower, change)
+            });
+            let Ok((same, change)) = polled.await else { return };
+            follower = same;
+            if let Some(change) = change {
+                apply(change, &app, &active, workers, &status);
+            }
+        }
+    };
+    let both = async move {
+        tokio::join!(forwarded, followed);
+    };
+    (both, rule_reloads)
+}
+
+/// Replaces the active configuration, or reports why not.
+fn apply(
+    change: ConfigChange,
+    app: &App,
+    active: &ArcSwap<Active>,
+    workers: usize,
+    status: &ConfigStatus,
+) {
+    let now = app.engine().now();
+    let refuse = |error: &dyn std::fmt::Display| {
+        status.record(now, None);
+        // One log line per problem.
+        error.to_string().lines().for_each(|line| events::rules_error(&line));
+        events::gateway_config_rejected();
+    };
+    let (config, warnings) = match change {
+        ConfigChange::Valid(config, warnings) => (config, warnings),
+        ConfigChange::Refused(error) => return refuse(&error),
+    };
+    match Active::new(&config, workers, Some(&active.load())) {
+        Ok(compiled) => {
+            active.store(Arc::new(compiled));
+            status.record(now, Some(&config));
+            warnings.iter().for_each(|warning| events::rules_warning(warning));
+            events::gateway_config_reloaded(config.routes.len(), config.upstreams.len());
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreadable(error) => error.fmt(f),
+            Self::Invalid(invalid) => invalid.fmt(f),
+            Self::Restart(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
