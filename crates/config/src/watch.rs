@@ -63,6 +63,18 @@ struct Stamp {
     marks: [i64; 5],
 }
 
+/// The metadata of a file, to detect changes of one that is not text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStamp(Option<Stamp>);
+
+impl FileStamp {
+    /// Reads it; that of a missing file equals only that of another missing one.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        Self(stamp(path))
+    }
+}
+
 impl Watch {
     /// Watches these files and directories; nothing has been read yet.
     #[must_use]

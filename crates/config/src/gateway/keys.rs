@@ -339,6 +339,27 @@ pub(crate) const IDENTITY: Section = Section {
             "{ country: country.mmdb }",
             "Databases of addresses in MaxMind's format.",
         ),
+        key(
+            "json_body",
+            Kind::Section(&JSON_BODY),
+            "{ max_bytes: 64KiB }",
+            "Bounds of bodies that are read for `json FIELD`.",
+        ),
+    ],
+};
+
+pub(crate) const JSON_BODY: Section = Section {
+    subject: "`json_body`",
+    example: "{ max_bytes: 64KiB, timeout: 10s }",
+    required: &[],
+    keys: &[
+        key(
+            "max_bytes",
+            Kind::Bytes,
+            "64KiB",
+            "Fields of a longer body are missing. At most `1MiB`. Default: `64KiB`.",
+        ),
+        key("timeout", Kind::Duration, "10s", "Time for the whole body. Default: `10s`."),
     ],
 };
 
@@ -360,6 +381,7 @@ pub(crate) const API_KEYS: Section = Section {
             "Header that carries the key. Default: `X-API-Key`, unless `query` is set.",
         ),
         key("query", Kind::Text, "key", "Query parameter that carries the key. Default: none."),
+        key("forward", Kind::Flag, "true", "Whether upstreams get the key too. Default: `false`."),
     ],
 };
 

@@ -11,6 +11,7 @@
 //!     limit: { domain: api, descriptors: [{ remote_address: client_ip }] }
 //! ```
 
+pub mod api_keys;
 pub(crate) mod keys;
 pub mod listener;
 mod reader;
@@ -120,6 +121,17 @@ pub struct IdentityConfig {
     pub jwt: Option<JwtConfig>,
     /// `geo`: databases that the operator brings.
     pub geo: GeoConfig,
+    /// `json_body`: bounds of bodies that are read for `json FIELD`.
+    pub json_body: JsonBodyConfig,
+}
+
+/// Bounds of request bodies that are read for their fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JsonBodyConfig {
+    /// `max_bytes`: fields of a longer body are missing.
+    pub bytes_max: usize,
+    /// `timeout`: time for the whole body, up to `max_bytes`.
+    pub timeout: Duration,
 }
 
 /// API keys: their hashes are in a file.
@@ -131,6 +143,8 @@ pub struct ApiKeysConfig {
     pub header: Option<String>,
     /// …the `query` parameter.
     pub query: Option<String>,
+    /// `forward`: whether upstreams get the key too.
+    pub forward: bool,
 }
 
 /// Verification of JSON Web Tokens.
@@ -185,6 +199,12 @@ pub enum AccessLogFormat {
     Json,
     /// `combined`: as Apache and nginx, with the verdict at the end.
     Combined,
+}
+
+impl Default for JsonBodyConfig {
+    fn default() -> Self {
+        Self { bytes_max: 64 << 10, timeout: Duration::from_secs(10) }
+    }
 }
 
 impl Default for ClientTimeouts {

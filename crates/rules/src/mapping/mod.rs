@@ -26,6 +26,7 @@ use std::fmt::{self, Display};
 pub use self::attributes::{Attributes, Headers, Identity};
 pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
 pub use self::part::{Part, PartError, Source};
+pub use self::uri::{query_value, without_query};
 
 use crate::request::{Descriptor, Entry, Request};
 

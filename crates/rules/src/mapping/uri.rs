@@ -38,6 +38,43 @@ pub(super) fn query<'a>(uri: &'a [u8], name: &str) -> Option<Result<Cow<'a, str>
     Some(decoded(value))
 }
 
+/// The decoded value of the first parameter of a name, as `query NAME` reads it.
+///
+/// ```
+/// use sluicegate_rules::mapping::query_value;
+///
+/// assert_eq!(query_value("/?a=1&k%65y=b%20c", "key").as_deref(), Some("b c"));
+/// assert_eq!(query_value("/?key=%zz", "key"), None);
+/// ```
+#[must_use]
+pub fn query_value<'a>(uri: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    query(uri.as_bytes(), name)?.ok()
+}
+
+/// Path and query without all parameters of a name; `None` if there is none.
+///
+/// ```
+/// use sluicegate_rules::mapping::without_query;
+///
+/// assert_eq!(without_query("/?a=1&k%65y=b&c", "key").as_deref(), Some("/?a=1&c"));
+/// assert_eq!(without_query("/?key=b", "key").as_deref(), Some("/"));
+/// assert_eq!(without_query("/?a=1", "key"), None);
+/// ```
+#[must_use]
+pub fn without_query(uri: &str, name: &str) -> Option<String> {
+    let (path, query) = uri.split_once('?')?;
+    let is_other = |pair: &&str| {
+        let key = pair.split_once('=').map_or(*pair, |(key, _)| key);
+        !decoded(key.as_bytes()).is_ok_and(|key| key == name)
+    };
+    let others: Vec<&str> = query.split('&').filter(is_other).collect();
+    if others.len() == query.split('&').count() {
+        return None;
+    }
+    let query = others.join("&");
+    Some(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
+}
+
 /// The URI without scheme and host.
 fn origin_form(uri: &[u8]) -> &[u8] {
     if uri.starts_with(b"/") {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{Reader, is_mapping, parse};
 use crate::fields::Value;
-use crate::gateway::keys::{ACCESS_LOG, API_KEYS, GEO, IDENTITY, JWT};
+use crate::gateway::keys::{ACCESS_LOG, API_KEYS, GEO, IDENTITY, JSON_BODY, JWT};
 use crate::gateway::{
-    AccessLogConfig, AccessLogFormat, ApiKeysConfig, GeoConfig, IdentityConfig, JwksSource,
-    JwtConfig,
+    AccessLogConfig, AccessLogFormat, ApiKeysConfig, GeoConfig, IdentityConfig, JsonBodyConfig,
+    JwksSource, JwtConfig,
 };
 use crate::problem::quoted;
 use crate::units::{self, UnitError};
@@ -27,10 +27,12 @@ impl Reader<'_> {
         let jwt = self.value(&mut fields, &IDENTITY, "jwt");
         self.origins.has_jwt = jwt.is_some();
         let geo = self.value(&mut fields, &IDENTITY, "geo");
+        let json_body = self.value(&mut fields, &IDENTITY, "json_body");
         let identity = IdentityConfig {
             api_keys: api_keys.and_then(|value| self.api_keys(&value)),
             jwt: jwt.and_then(|value| self.jwt(&value)),
             geo: geo.map(|value| self.geo(&value)).unwrap_or_default(),
+            json_body: json_body.map(|value| self.json_body(&value)).unwrap_or_default(),
         };
         self.close(fields, &IDENTITY);
         identity
@@ -41,9 +43,23 @@ impl Reader<'_> {
         let file = self.need_file(&mut fields, &API_KEYS, "file");
         let header = self.get(&mut fields, &API_KEYS, "header", parse::header_name);
         let query = self.get(&mut fields, &API_KEYS, "query", parse::text);
+        let forward = self.get(&mut fields, &API_KEYS, "forward", units::truth);
         self.close(fields, &API_KEYS);
         let header = header.or_else(|| query.is_none().then(|| API_KEY_HEADER.to_owned()));
-        Some(ApiKeysConfig { file: file?, header, query })
+        let forward = forward.unwrap_or(false);
+        Some(ApiKeysConfig { file: file?, header, query, forward })
+    }
+
+    fn json_body(&mut self, value: &Value<'_, '_>) -> JsonBodyConfig {
+        let default = JsonBodyConfig::default();
+        let Some(mut fields) = self.open(value, &JSON_BODY) else { return default };
+        let bytes_max = self.get(&mut fields, &JSON_BODY, "max_bytes", parse::json_body_bytes);
+        let timeout = self.get(&mut fields, &JSON_BODY, "timeout", parse::duration);
+        self.close(fields, &JSON_BODY);
+        JsonBodyConfig {
+            bytes_max: bytes_max.unwrap_or(default.bytes_max),
+            timeout: timeout.unwrap_or(default.timeout),
+        }
     }
 
     fn jwt(&mut self, value: &Value<'_, '_>) -> Option<JwtConfig> {

@@ -135,6 +135,15 @@ pub(super) fn header_bytes(text: &str) -> Parsed<usize> {
     }
 }
 
+/// Larger bodies would be held in memory for each request.
+pub(super) fn json_body_bytes(text: &str) -> Parsed<usize> {
+    const RANGE: std::ops::RangeInclusive<u64> = 1..=1 << 20;
+    match bytes(text)? {
+        bytes if RANGE.contains(&bytes) => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
+        _ => refuse("must be from `1` to `1MiB`", text, "write it like `64KiB`"),
+    }
+}
+
 /// Name of a header, as it is written.
 pub(super) fn header_name(text: &str) -> Parsed<String> {
     match is_token(text) {
