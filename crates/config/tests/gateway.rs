@@ -58,6 +58,11 @@ fn every_key_is_read() {
     assert_eq!(config.connections.rate.unwrap().count(), 20);
     assert_eq!(config.timeouts.tls_handshake, Duration::from_secs(5));
     assert_eq!((config.header_bytes_max, config.body_bytes_max), (32 << 10, Some(10 << 20)));
+    let keys = config.identity.api_keys.unwrap();
+    assert_eq!((keys.header.as_deref(), keys.query.as_deref()), (Some("X-Key"), Some("key")));
+    assert!(keys.forward);
+    let body = config.identity.json_body;
+    assert_eq!((body.bytes_max, body.timeout), (16 << 10, Duration::from_secs(5)));
     let jwt = config.identity.jwt.unwrap();
     assert_eq!(jwt.jwks, JwksSource::Url("https://id.example.com/jwks.json".to_owned()));
     assert_eq!((jwt.audience.len(), jwt.leeway), (2, Duration::ZERO));

@@ -179,7 +179,7 @@ pub(crate) fn number_part(text: &str, read: PartReader) -> Result<Part, UnitErro
 
 /// A part that a service behind a proxy can know.
 fn proxied_part(text: &str) -> Result<Part, UnitError> {
-    let part = part(text)?;
+    let part = part_of(text, &Part::WORDS)?;
     if !part.source.is_gateway_only() {
         return Ok(part);
     }
@@ -190,8 +190,13 @@ fn proxied_part(text: &str) -> Result<Part, UnitError> {
     )))
 }
 
-/// A part of a request, as it is named.
+/// A part that a gateway can know.
 pub(crate) fn part(text: &str) -> Result<Part, UnitError> {
+    part_of(text, &[&Part::WORDS[..], &Part::GATEWAY_WORDS].concat())
+}
+
+/// A part of a request, as it is named; messages suggest these words.
+fn part_of(text: &str, words: &[&str]) -> Result<Part, UnitError> {
     let parsed: Result<Part, PartError> = text.parse();
     let got = quoted(text);
     let message = match parsed {
@@ -200,7 +205,7 @@ pub(crate) fn part(text: &str) -> Result<Part, UnitError> {
             "must have at most {VALUE_CHARS_MAX} characters, got {got}; write a shorter one"
         ),
         Err(PartError::Unknown { word }) => {
-            let (hint, all) = (meant(&word), suggest::one_of(&Part::WORDS));
+            let (hint, all) = (meant(&word, words), suggest::one_of(words));
             format!("unknown part of a request, got {got}; {hint}write {all}")
         }
         Err(PartError::NoName { word }) => {
@@ -259,11 +264,11 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("literal", "text"),
 ];
 
-fn meant(word: &str) -> String {
+fn meant(word: &str, words: &[&str]) -> String {
     let lowered = word.to_lowercase();
     let known = SYNONYMS.iter().find(|(warn_or_refuse, _)| *warn_or_refuse == lowered);
     known.map_or_else(
-        || suggest::hint(word, Part::WORDS),
+        || suggest::hint(word, words.iter().copied()),
         |(_, meant)| format!("did you mean `{meant}`? "),
     )
 }
