@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use sluicegate_server::http::InFlight;
 
+use crate::forward::Tunnel;
 use crate::handler::ConnectionContext;
 use crate::upstream::UpstreamBody;
 
@@ -26,6 +27,8 @@ enum ResponseSource {
     Empty,
     Full(Bytes),
     Upstream(UpstreamBody),
+    /// The connection is upgraded.
+    Tunnel(Option<Box<Tunnel>>),
 }
 
 impl ResponseBody {
@@ -44,6 +47,19 @@ impl ResponseBody {
         Self { source: ResponseSource::Upstream(body), in_flight: None }
     }
 
+    /// No body: the connection is upgraded.
+    pub(crate) fn tunnel(tunnel: Tunnel) -> Self {
+        Self { source: ResponseSource::Tunnel(Some(Box::new(tunnel))), in_flight: None }
+    }
+
+    /// Takes the tunnel of an upgraded connection.
+    pub(crate) fn take_tunnel(&mut self) -> Option<Box<Tunnel>> {
+        match &mut self.source {
+            ResponseSource::Tunnel(tunnel) => tunnel.take(),
+            _ => None,
+        }
+    }
+
     /// Keeps a request in flight until the body is sent.
     pub(crate) fn keep(&mut self, in_flight: InFlight<ConnectionContext>) {
         self.in_flight = Some(in_flight);
@@ -59,18 +75,18 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.source {
-            ResponseSource::Empty => Poll::Ready(None),
+            ResponseSource::Empty | ResponseSource::Tunnel(_) => Poll::Ready(None),
             ResponseSource::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            ResponseSource::Upstream(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            ResponseSource::Upstream(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            ResponseSource::Empty => true,
+            ResponseSource::Empty | ResponseSource::Tunnel(_) => true,
             ResponseSource::Full(bytes) => bytes.is_empty(),
             ResponseSource::Upstream(body) => body.is_end_stream(),
         }
@@ -78,7 +94,7 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            ResponseSource::Empty => SizeHint::with_exact(0),
+            ResponseSource::Empty | ResponseSource::Tunnel(_) => SizeHint::with_exact(0),
             ResponseSource::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             ResponseSource::Upstream(body) => body.size_hint(),
         }

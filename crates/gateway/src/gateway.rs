@@ -48,7 +48,7 @@ impl Gateway {
         let workers = workers
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get));
         let active = Active::new(config, workers, None);
-        let active = active.map_err(|error| failed("compile the routes", &error))?;
+        let active = active.map_err(|error| failed("use the configuration", &error))?;
         let node = Node::start(settings).await?;
         let Some(listener) = config.listeners.first() else {
             return Err(failed("listen", &"the configuration has no address"));

@@ -1,11 +1,13 @@
 //! Answers a request: route, limits, upstream.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use sluicegate::http::{HeaderLines, Style};
 use sluicegate_config::gateway::GatewayConfig;
@@ -17,10 +19,10 @@ use sluicegate_server::http::{Connection, Handler, InFlight};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;
-use crate::forward::{Forwarded, forward, host_of};
+use crate::forward::{Forwarding, forward, host_of, normalize};
 use crate::limit::{Decision, attributes, decide};
 use crate::route::{Found, RouteError, RouteTable};
-use crate::upstream::Upstream;
+use crate::upstream::{TlsOptionsError, Upstream, stable_hash};
 
 /// What is known of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +36,18 @@ pub(crate) struct ConnectionContext {
 pub(crate) struct Active {
     table: RouteTable,
     routes: Vec<RouteConfig>,
-    upstreams: Vec<Upstream>,
+    upstreams: Vec<Arc<Upstream>>,
     trusted_proxies: Proxies,
+    tunnel_idle: Duration,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CompileError {
+    /// Routes cannot be combined.
+    Route(RouteError),
+    /// Options of an upstream cannot be used.
+    Upstream(TlsOptionsError),
 }
 
 /// The handler of one worker.
@@ -48,22 +60,25 @@ pub(crate) struct GatewayHandler {
 }
 
 impl Active {
-    /// Compiles a configuration. Servers that the previous one has too keep their state.
+    /// Compiles a configuration. Servers of `previous` that are unchanged keep their connections
+    /// and their health. Must be called within a Tokio runtime.
     pub(crate) fn new(
         config: &GatewayConfig,
         workers: usize,
         previous: Option<&Self>,
-    ) -> Result<Self, RouteError> {
-        let previous = |name: &str| {
-            let mut upstreams = previous.into_iter().flat_map(|active| &active.upstreams);
-            upstreams.find(|upstream| upstream.name() == name)
+    ) -> Result<Self, CompileError> {
+        let table = RouteTable::new(&config.routes).map_err(CompileError::Route)?;
+        let upstream = |config: &UpstreamConfig| {
+            let mut known = previous.iter().flat_map(|previous| &previous.upstreams);
+            let known = known.find(|upstream| upstream.name() == config.name);
+            Upstream::new(config, workers, known).map_err(CompileError::Upstream)
         };
-        let upstream = |one: &UpstreamConfig| Upstream::new(one, workers, previous(&one.name));
         Ok(Self {
-            table: RouteTable::new(&config.routes)?,
+            table,
             routes: config.routes.clone(),
-            upstreams: config.upstreams.iter().map(upstream).collect(),
+            upstreams: config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
             trusted_proxies: Proxies::new(config.trusted_proxies.clone()),
+            tunnel_idle: config.timeouts.idle,
         })
     }
 }
@@ -84,9 +99,13 @@ impl GatewayHandler {
     async fn serve(
         &self,
         active: &Active,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         context: ConnectionContext,
     ) -> Result<Response<ResponseBody>, ProxyError> {
+        if request.method() == Method::CONNECT {
+            return Err(ProxyError::MethodNotAllowed);
+        }
+        normalize(request.uri_mut())?;
         let host = host_of(&request)?.to_ascii_lowercase();
         let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
         let route = match active.table.find(host, request.uri().path(), request.method()) {
@@ -109,13 +128,36 @@ impl GatewayHandler {
                 Decision::Admitted(headers) => limit_headers = Some(headers),
             }
         }
-        let Action::Forward { upstream, .. } = &route.action else {
+        let Action::Forward { upstream, strip_prefix, host: new_host } = &route.action else {
             return Err(ProxyError::NoRoute);
         };
         let upstream = active.upstreams.get(*upstream).ok_or(ProxyError::Unavailable)?;
+        let key = match upstream.hash_part() {
+            None => None,
+            Some(part) => {
+                let lines = HeaderLines(&head.headers);
+                let client = match context.peer {
+                    Some(peer) if is_trusted => {
+                        Some(active.trusted_proxies.client_ip(peer, &lines))
+                    }
+                    peer => peer,
+                };
+                // A part that is no text is treated as missing: the limits have judged it.
+                let value = part.value(&attributes(&head, &lines, host, client)).ok().flatten();
+                value.map(|value| stable_hash(value.as_bytes()))
+            }
+        };
         let request = Request::from_parts(head, RequestBody::new(body));
-        let forwarded = Forwarded { peer: context.peer, is_trusted };
-        let mut response = forward(upstream, self.worker, request, forwarded).await?;
+        let forwarding = Forwarding {
+            peer: context.peer,
+            is_trusted,
+            strip_prefix: strip_prefix.as_deref(),
+            host: new_host.as_deref(),
+            worker: self.worker,
+            key,
+            tunnel_idle: active.tunnel_idle,
+        };
+        let mut response = forward(upstream, request, forwarding).await?;
         if let Some(headers) = limit_headers {
             response.headers_mut().extend(headers);
         }
@@ -146,7 +188,21 @@ impl Handler for GatewayHandler {
         mut response: Self::Response,
         in_flight: InFlight<ConnectionContext>,
     ) -> Response<ResponseBody> {
+        if let Some(tunnel) = response.body_mut().take_tunnel() {
+            in_flight.connection().set_tunnel(Box::pin(tunnel.run()));
+        }
         response.body_mut().keep(in_flight);
         response
     }
 }
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route(error) => error.fmt(f),
+            Self::Upstream(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}

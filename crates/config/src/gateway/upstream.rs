@@ -1,5 +1,6 @@
 //! Groups of servers.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct UpstreamConfig {
     pub idle_max: usize,
     /// `tls` options of `https` servers.
     pub tls: UpstreamTls,
+    /// `resolvers`: DNS servers that are asked for names, in place of the system's.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 /// A server: `http://host:port`, `https://…`, or `h2c://…` for HTTP/2 without TLS.
@@ -133,6 +136,7 @@ impl UpstreamConfig {
             timeouts: UpstreamTimeouts::default(),
             idle_max: 256,
             tls: UpstreamTls::default(),
+            resolvers: Vec::new(),
         }
     }
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use http::header::{
     CONNECTION, EXPECT, Entry, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Request, Version};
 
-use super::Forwarded;
+use super::{Forwarding, path};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 
@@ -23,13 +23,12 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 
 /// Headers of one connection, whatever `Connection` says.
-const HOP_BY_HOP: [HeaderName; 8] = [
+const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
     PROXY_CONNECTION,
-    TRAILER,
     TRANSFER_ENCODING,
     UPGRADE,
 ];
@@ -54,12 +53,15 @@ pub(crate) fn host_of(request: &Request<impl Sized>) -> Result<&str, ProxyError>
 /// Makes the head of a request that of a proxy.
 pub(super) fn rewrite_request(
     request: &mut Request<RequestBody>,
-    forwarded: Forwarded,
+    forwarding: &Forwarding<'_>,
 ) -> Result<(), ProxyError> {
     let malformed = |_| ProxyError::BadRequest("The Host is malformed.");
     let host = HeaderValue::from_str(host_of(request)?).map_err(malformed)?;
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
+    if let Some(prefix) = forwarding.strip_prefix {
+        path::strip_prefix(request.uri_mut(), prefix)?;
+    }
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
     remove_hop_by_hop(headers);
@@ -71,12 +73,12 @@ pub(super) fn rewrite_request(
     }
     // The server side has answered it.
     headers.remove(EXPECT);
-    if !forwarded.is_trusted {
+    if !forwarding.is_trusted {
         for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP] {
             headers.remove(name);
         }
     }
-    if let Some(peer) = forwarded.peer {
+    if let Some(peer) = forwarding.peer {
         append_address(headers, peer.to_canonical());
     }
     if let Entry::Vacant(vacant) = headers.entry(X_FORWARDED_PROTO) {
@@ -85,6 +87,11 @@ pub(super) fn rewrite_request(
     if let Entry::Vacant(vacant) = headers.entry(X_FORWARDED_HOST) {
         vacant.insert(host.clone());
     }
+    let host = match forwarding.host {
+        Some(host) => HeaderValue::from_str(host)
+            .map_err(|_| ProxyError::BadRequest("The host of the route is malformed."))?,
+        None => host,
+    };
     headers.insert(HOST, host);
     Ok(())
 }

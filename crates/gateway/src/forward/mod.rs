@@ -1,34 +1,72 @@
 //! Forwards a request to an upstream.
 
 mod headers;
+mod path;
+mod upgrade;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 
 pub(crate) use self::headers::host_of;
+pub(crate) use self::path::normalize;
+pub(crate) use self::upgrade::Tunnel;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;
-use crate::upstream::Upstream;
+use crate::upstream::{Delivery, Upstream};
 
-/// What the upstream is told about the client.
+/// How a request is forwarded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Forwarded {
+pub(crate) struct Forwarding<'a> {
     /// Address of the client's connection.
     pub(crate) peer: Option<IpAddr>,
     /// Whether what it says about the clients behind it is true.
     pub(crate) is_trusted: bool,
+    /// Removed from the path.
+    pub(crate) strip_prefix: Option<&'a str>,
+    /// Sent in place of the client's host.
+    pub(crate) host: Option<&'a str>,
+    /// The worker.
+    pub(crate) worker: usize,
+    /// Hash of the value that the server is chosen by.
+    pub(crate) key: Option<u64>,
+    /// Time for a tunnel without data.
+    pub(crate) tunnel_idle: Duration,
 }
 
 /// Sends a request to an upstream; the response streams.
 pub(crate) async fn forward(
     upstream: &Upstream,
-    worker: usize,
     mut request: Request<RequestBody>,
-    forwarded: Forwarded,
+    forwarding: Forwarding<'_>,
 ) -> Result<Response<ResponseBody>, ProxyError> {
-    headers::rewrite_request(&mut request, forwarded)?;
-    let mut response = upstream.send(worker, request).await?;
+    let upgrade = upgrade::requested(&request);
+    let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    headers::rewrite_request(&mut request, &forwarding)?;
+    let delivery =
+        Delivery { worker: forwarding.worker, key: forwarding.key, is_upgrade: upgrade.is_some() };
+    if let Some(upgrade) = upgrade {
+        upgrade::set_headers(request.headers_mut(), upgrade);
+    }
+    let mut response = upstream.send(delivery, request).await?;
+    if let Some(client) = client {
+        let upgrade = response.headers().get(http::header::UPGRADE).cloned();
+        response = match upgrade::accepted(response, client, forwarding.tunnel_idle) {
+            Ok((mut response, tunnel)) => {
+                headers::rewrite_response(response.headers_mut());
+                if let Some(upgrade) = upgrade {
+                    upgrade::set_headers(response.headers_mut(), upgrade);
+                }
+                return Ok(response.map(|()| ResponseBody::tunnel(tunnel)));
+            }
+            Err(response) => response,
+        };
+    }
+    // The client has not asked for it.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(ProxyError::BadGateway);
+    }
     headers::rewrite_response(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(ResponseBody::upstream))

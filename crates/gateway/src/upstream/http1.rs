@@ -7,17 +7,17 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http::header::HOST;
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
-use super::Reuse;
+use super::send_error::SendError;
+use super::transport::Transport;
 use crate::body::RequestBody;
 
 /// A connection that has no request.
@@ -26,27 +26,12 @@ pub(super) struct Http1(Box<Parts>);
 /// Large, so it is moved as a pointer.
 struct Parts {
     sender: SendRequest<RequestBody>,
-    connection: Connection<TokioIo<TcpStream>, RequestBody>,
-}
-
-/// Why a request got no response.
-#[derive(Debug)]
-pub(super) enum SendError {
-    /// The connection was closed before the request was sent.
-    Unsent(Box<Request<RequestBody>>),
-    /// The connection was closed without a byte of the response.
-    Closed,
-    /// The response did not arrive in time.
-    Timeout,
-    /// Anything else.
-    Failed,
+    connection: Connection<TokioIo<Transport>, RequestBody>,
 }
 
 impl Http1 {
-    pub(super) async fn handshake(socket: TcpStream) -> hyper::Result<Self> {
-        // Requests are small: copied behind their heads, they are one write.
-        let handshake = http1::Builder::new().writev(false).handshake(TokioIo::new(socket));
-        let (sender, connection) = handshake.await?;
+    pub(super) async fn handshake(transport: Transport) -> hyper::Result<Self> {
+        let (sender, connection) = builder().handshake(TokioIo::new(transport)).await?;
         Ok(Self(Box::new(Parts { sender, connection })))
     }
 
@@ -56,15 +41,17 @@ impl Http1 {
     }
 
     /// Whether it is still open.
-    fn advance(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn advance(&mut self, cx: &mut Context<'_>) -> bool {
         Pin::new(&mut self.0.connection).poll(cx).is_pending()
     }
 
+    /// Sends a request; the connection is returned if it is still open. It has to be advanced while
+    /// the body is read.
     pub(super) async fn send(
         mut self,
-        request: Request<RequestBody>,
-        reuse: Reuse,
-    ) -> Result<Response<UpstreamBody>, SendError> {
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Option<Self>), SendError> {
+        to_http1(&mut request);
         let mut response = pin!(self.0.sender.try_send_request(request));
         let mut is_open = true;
         let response = poll_fn(|cx| {
@@ -73,64 +60,59 @@ impl Http1 {
         });
         let response = response.await.map_err(|mut error| match error.take_message() {
             Some(request) => SendError::Unsent(Box::new(request)),
-            None if error.error().is_incomplete_message() => SendError::Closed,
-            None => SendError::Failed,
+            None => failure(error.error()),
         })?;
-        let (head, body) = response.into_parts();
-        let connection = is_open.then_some((self, reuse));
-        Ok(Response::from_parts(head, UpstreamBody { body, connection }))
+        Ok((response, is_open.then_some(self)))
     }
+
+    /// Sends a request that asks for an upgrade, on a connection of its own with a task of its own:
+    /// whoever gets the upgraded connection outlives the request.
+    pub(super) async fn send_upgrade(
+        transport: Transport,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, SendError> {
+        to_http1(&mut request);
+        let handshake = builder().handshake(TokioIo::new(transport)).await;
+        let Ok((mut sender, connection)) = handshake else { return Err(SendError::Failed) };
+        // The request gets the error, if there is one.
+        tokio::spawn(async { drop(connection.with_upgrades().await) });
+        sender.send_request(request).await.map_err(|error| failure(&error))
+    }
+}
+
+fn builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // Requests are small: copied behind their heads, they are one write.
+    builder.writev(false);
+    builder
+}
+
+fn failure(error: &hyper::Error) -> SendError {
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+        SendError::Closed
+    } else if error.is_user() {
+        SendError::Body
+    } else {
+        SendError::Failed
+    }
+}
+
+/// Gives a request that had the form of HTTP/2 that of HTTP/1.1: the host is in a header.
+fn to_http1(request: &mut Request<RequestBody>) {
+    if request.uri().scheme().is_some() {
+        let host = request.uri().authority();
+        let host = host.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
+        if let Some(host) = host {
+            request.headers_mut().insert(HOST, host);
+        }
+    }
+    *request.version_mut() = Version::HTTP_11;
 }
 
 impl fmt::Debug for Http1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http1").finish_non_exhaustive()
-    }
-}
-
-/// Body of a response, which drives its connection, and returns it when it ends.
-#[derive(Debug)]
-pub(crate) struct UpstreamBody {
-    body: Incoming,
-    connection: Option<(Http1, Reuse)>,
-}
-
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = &mut *self;
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            return Poll::Ready(frame);
-        }
-        if let Some((connection, _)) = &mut this.connection
-            && !connection.advance(cx)
-        {
-            this.connection = None;
-        }
-        Pin::new(&mut this.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for UpstreamBody {
-    fn drop(&mut self) {
-        if let Some((mut connection, reuse)) = self.connection.take()
-            && self.body.is_end_stream()
-            && connection.is_alive()
-        {
-            reuse.idle(connection);
-        }
     }
 }

@@ -1,184 +1,258 @@
 //! Upstreams: which server gets a request, and the connections to it.
+//!
+//! ```text
+//!   request ── balance ── server ── pool ── http1 │ http2 ── transport: TCP, TLS
+//!                │           │
+//!                │           └ health: checks (maintain), failures of requests (ejection)
+//!                └ servers: as configured, one for each address of a name (resolve)
+//! ```
 
+mod balance;
+mod body;
 mod http1;
+mod http2;
+mod maintain;
+mod resolve;
+mod send_error;
+mod server;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transport;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
-use http::{Request, Response};
+use arc_swap::ArcSwap;
+use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
-use sluicegate_config::gateway::upstream::{ServerConfig, UpstreamConfig, UpstreamTimeouts};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, timeout};
+use sluicegate_config::gateway::upstream::{
+    Balance, ServerConfig, UpstreamConfig, UpstreamProtocol,
+};
+use sluicegate_rules::mapping::Part;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{info, warn};
 
-pub(crate) use self::http1::UpstreamBody;
-use self::http1::{Http1, SendError};
+pub(crate) use self::balance::stable_hash;
+use self::balance::{Choice, choose};
+pub(crate) use self::body::UpstreamBody;
+use self::resolve::Resolver;
+use self::send_error::SendError;
+use self::server::{Options, Server};
+pub(crate) use self::tls::TlsOptionsError;
+use self::tls::UpstreamTlsConfigs;
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 
 /// A group of servers that answer the same requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    name: String,
-    servers: Vec<Arc<Server>>,
+    options: Arc<Options>,
+    configured: Vec<ServerConfig>,
+    servers: ArcSwap<Vec<Arc<Server>>>,
     next: AtomicUsize,
+    /// Held by an ejection, so that two do not eject each other's last server.
+    ejecting: Mutex<()>,
+    /// End with the upstream.
+    tasks: Mutex<JoinSet<()>>,
 }
 
-/// A server, with its idle connections.
-#[derive(Debug)]
-pub(crate) struct Server {
-    config: ServerConfig,
-    timeouts: UpstreamTimeouts,
-    idle_max: usize,
-    /// By worker: a connection belongs to the thread that opened it.
-    idle: Box<[Mutex<Vec<Idle>>]>,
-}
-
-#[derive(Debug)]
-struct Idle {
-    connection: Http1,
-    since: Instant,
+/// How a request is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delivery {
+    /// The worker that sends it.
+    pub(crate) worker: usize,
+    /// Hash of the value that the server is chosen by.
+    pub(crate) key: Option<u64>,
+    /// Whether the request asks for an upgrade of HTTP/1.1.
+    pub(crate) is_upgrade: bool,
 }
 
 impl Upstream {
-    /// Servers that the previous group has too, with the same options, keep their connections.
-    pub(crate) fn new(config: &UpstreamConfig, workers: usize, previous: Option<&Self>) -> Self {
-        let UpstreamConfig { servers, timeouts, idle_max, .. } = config;
-        let known = |config: &ServerConfig| {
-            let mut servers = previous.into_iter().flat_map(|previous| &previous.servers);
-            servers.find(|one| {
-                one.config == *config && one.timeouts == *timeouts && one.idle_max == *idle_max
-            })
-        };
-        let server = |config: &ServerConfig| {
-            if let Some(server) = known(config) {
-                return server.clone();
+    /// Compiles the options and starts the background tasks. Servers of `previous` that are
+    /// unchanged keep their connections and their health. Must be called within a Tokio runtime.
+    pub(crate) fn new(
+        config: &UpstreamConfig,
+        workers: usize,
+        previous: Option<&Arc<Self>>,
+    ) -> Result<Arc<Self>, TlsOptionsError> {
+        let configured = config.servers.clone();
+        let config = UpstreamConfig { servers: Vec::new(), ..config.clone() };
+        let has_tls = configured.iter().any(|server| server.protocol == UpstreamProtocol::Https);
+        let previous = previous.filter(|upstream| {
+            let Options { config: known, tls, workers: count } = &*upstream.options;
+            *known == config && *count == workers && tls.is_some() == has_tls
+        });
+        if let Some(previous) = previous
+            && previous.configured == configured
+        {
+            return Ok(previous.clone());
+        }
+        let options = match previous {
+            Some(previous) => previous.options.clone(),
+            None => {
+                let tls = has_tls.then(|| UpstreamTlsConfigs::new(&config.name, &config.tls));
+                Arc::new(Options { tls: tls.transpose()?, config, workers })
             }
-            let idle = (0..workers).map(|_| Mutex::default()).collect();
-            let (timeouts, idle_max) = (*timeouts, *idle_max);
-            Arc::new(Server { config: config.clone(), timeouts, idle_max, idle })
         };
-        let servers = servers.iter().map(server).collect();
-        Self { name: config.name.clone(), servers, next: AtomicUsize::new(0) }
+        Ok(Arc::new_cyclic(|this| Self::start(this, options, configured, previous)))
     }
 
+    fn start(
+        this: &Weak<Self>,
+        options: Arc<Options>,
+        configured: Vec<ServerConfig>,
+        previous: Option<&Arc<Self>>,
+    ) -> Self {
+        let known = previous.map(|upstream| upstream.servers()).unwrap_or_default();
+        let mut servers = Vec::new();
+        for config in &configured {
+            let count = servers.len();
+            servers.extend(known.iter().filter(|server| server.config() == config).cloned());
+            if servers.len() == count {
+                servers.push(Server::new(&options, config, None));
+            }
+        }
+        let servers = ArcSwap::from_pointee(servers);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(maintain::reap(this.clone(), options.config.timeouts.idle));
+        if let Some(check) = options.config.health.clone() {
+            tasks.spawn(maintain::check(this.clone(), check));
+        }
+        if configured.iter().any(|server| server.host.parse::<IpAddr>().is_err()) {
+            match Resolver::new(&options.config.resolvers) {
+                Ok(resolver) => {
+                    tasks.spawn(maintain::resolve(this.clone(), configured.clone(), resolver));
+                }
+                Err(error) => {
+                    let upstream = &options.config.name;
+                    warn!(upstream, error, "DNS cannot be asked; the system resolves names");
+                }
+            }
+        }
+        let (next, ejecting) = (AtomicUsize::new(0), Mutex::default());
+        Self { options, configured, servers, next, ejecting, tasks: Mutex::new(tasks) }
+    }
+
+    /// Its name.
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.options.config.name
     }
 
-    /// Sends a request to one of the servers.
+    /// The servers in use.
+    pub(crate) fn servers(&self) -> Arc<Vec<Arc<Server>>> {
+        self.servers.load_full()
+    }
+
+    /// The part of a request that its server is chosen by, if it is chosen so.
+    pub(crate) fn hash_part(&self) -> Option<&Part> {
+        match &self.options.config.balance {
+            Balance::Hash(part) => Some(part),
+            Balance::RoundRobin | Balance::LeastConnections => None,
+        }
+    }
+
+    /// Replaces the servers; those that stay keep their connections and their health.
+    pub(super) fn set_servers(&self, servers: Vec<(ServerConfig, Option<SocketAddr>)>) {
+        let known = self.servers();
+        let servers: Vec<_> = servers
+            .iter()
+            .map(|(config, address)| {
+                let known = known.iter().find(|server| {
+                    server.config() == config && (server.address() == *address || address.is_none())
+                });
+                known.cloned().unwrap_or_else(|| Server::new(&self.options, config, *address))
+            })
+            .collect();
+        let labels: Vec<_> = servers.iter().map(|server| server.label()).collect();
+        info!(upstream = self.name(), servers = labels.join(", "), "addresses of servers changed");
+        self.servers.store(Arc::new(servers));
+    }
+
+    /// Sends a request to one of the servers; to another one if the first is unreachable.
     pub(crate) async fn send(
         &self,
-        worker: usize,
+        delivery: Delivery,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
-        let turn = self.next.fetch_add(1, Relaxed);
-        let server = self.servers.get(turn % self.servers.len().max(1));
+        let choice = self.choice(delivery.key);
+        let server = choose(&self.servers.load(), choice, None).cloned();
         let server = server.ok_or(ProxyError::Unavailable)?;
-        server.send(worker, request).await
+        let mut sent = self.send_to(&server, delivery, request).await;
+        if let Err(SendError::Unreachable(request, error)) = sent {
+            let second = choose(&self.servers.load(), choice, Some(&server)).cloned();
+            sent = match second {
+                Some(second) => self.send_to(&second, delivery, *request).await,
+                None => Err(SendError::Unreachable(request, error)),
+            };
+        }
+        sent.map_err(ProxyError::from)
     }
-}
 
-impl Server {
-    async fn send(
-        self: &Arc<Self>,
-        worker: usize,
-        mut request: Request<RequestBody>,
-    ) -> Result<Response<UpstreamBody>, ProxyError> {
-        if let Some(connection) = self.take_idle(worker) {
-            // A server may close an idle connection at any time, also while a request is on its
-            // way. Only a request that was not sent, or that may be sent twice, goes again.
-            let replay = replayable(&request);
-            match self.exchange(connection, worker, request).await {
-                Err(SendError::Unsent(unsent)) => request = *unsent,
-                Err(SendError::Closed) => request = replay.ok_or(ProxyError::BadGateway)?,
-                sent => return sent.map_err(ProxyError::from),
+    fn choice(&self, key: Option<u64>) -> Choice {
+        match (&self.options.config.balance, key) {
+            (Balance::Hash(_), Some(key)) => Choice::Key(key),
+            (Balance::LeastConnections, _) => Choice::LeastLoaded(self.next.fetch_add(1, Relaxed)),
+            // A request without the part has no server of its own.
+            (Balance::RoundRobin | Balance::Hash(_), _) => {
+                Choice::Turn(self.next.fetch_add(1, Relaxed))
             }
         }
-        let connection = self.connect().await?;
-        self.exchange(connection, worker, request).await.map_err(ProxyError::from)
     }
 
-    async fn exchange(
-        self: &Arc<Self>,
-        connection: Http1,
-        worker: usize,
+    async fn send_to(
+        &self,
+        server: &Arc<Server>,
+        delivery: Delivery,
         request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, SendError> {
-        let sent = connection.send(request, Reuse { server: self.clone(), worker });
-        timeout(self.timeouts.first_byte, sent).await.unwrap_or(Err(SendError::Timeout))
-    }
-
-    /// The idle connection that was used last: the others can close in time.
-    fn take_idle(&self, worker: usize) -> Option<Http1> {
-        let mut idle = self.idle.get(worker)?.lock();
-        while let Some(Idle { mut connection, since }) = idle.pop() {
-            if since.elapsed() >= self.timeouts.idle {
-                // Those below are older.
-                idle.clear();
-            } else if connection.is_alive() {
-                return Some(connection);
+        let sent = if delivery.is_upgrade && server.has_upgrades() {
+            server.send_upgrade(request).await
+        } else {
+            server.send(delivery.worker, request).await
+        };
+        match &sent {
+            Ok(response) if !is_gateway_error(response.status()) => server.record_success(),
+            Ok(response) => self.record_failure(server, response.status().as_str()),
+            Err(error) if error.is_failure_of_server() => {
+                self.record_failure(server, error.name());
             }
+            Err(_) => {}
         }
-        None
+        sent
     }
 
-    async fn connect(&self) -> Result<Http1, ProxyError> {
-        let connected = timeout(self.timeouts.connect, async {
-            let address = self.resolve().await?;
-            let socket = TcpStream::connect(address).await.ok()?;
-            let _ = socket.set_nodelay(true);
-            Http1::handshake(socket).await.ok()
-        });
-        match connected.await {
-            Ok(connected) => connected.ok_or(ProxyError::BadGateway),
-            Err(_) => Err(ProxyError::Timeout),
+    /// Counts a failure, and ejects a server with too many in a row. The last usable server stays.
+    fn record_failure(&self, server: &Arc<Server>, reason: &str) {
+        let ejection = self.options.config.eject;
+        let failures = server.record_failure();
+        if ejection.failures == 0 || failures < ejection.failures {
+            return;
         }
-    }
-
-    async fn resolve(&self) -> Option<SocketAddr> {
-        let ServerConfig { host, port, .. } = &self.config;
-        lookup_host((host.as_str(), *port)).await.ok()?.next()
+        let _ejecting = self.ejecting.lock();
+        let servers = self.servers.load();
+        let mut others = servers.iter().filter(|other| !Arc::ptr_eq(other, server));
+        if !server.is_usable() || !others.any(|other| other.is_usable()) {
+            return;
+        }
+        server.eject_until(Instant::now() + ejection.duration);
+        let (upstream, seconds) = (self.name(), ejection.duration.as_secs_f64());
+        warn!(upstream, server = server.label(), failures, reason, seconds, "server is ejected");
     }
 }
 
-/// Where a connection goes when it is idle.
-#[derive(Debug, Clone)]
-pub(crate) struct Reuse {
-    server: Arc<Server>,
-    worker: usize,
-}
-
-impl Reuse {
-    fn idle(&self, connection: Http1) {
-        if let Some(idle) = self.server.idle.get(self.worker) {
-            let mut idle = idle.lock();
-            if idle.len() < self.server.idle_max {
-                idle.push(Idle { connection, since: Instant::now() });
-            }
-        }
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.tasks.get_mut().abort_all();
     }
 }
 
-/// A copy of a request that may be sent twice: without a body, by a method that does not change
-/// anything the second time.
-fn replayable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !request.method().is_idempotent() || !request.body().is_empty() {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
-}
-
-impl From<SendError> for ProxyError {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Timeout => Self::Timeout,
-            SendError::Unsent(_) | SendError::Closed | SendError::Failed => Self::BadGateway,
-        }
-    }
+/// Whether a response says that the server, or one behind it, does not work.
+fn is_gateway_error(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    )
 }

@@ -108,7 +108,7 @@ impl Mapping {
         for descriptor in &self.descriptors {
             let begin = described.entries.len();
             for (key, part) in descriptor {
-                match part.of(request)? {
+                match part.value(request)? {
                     Some(value) => described.entries.push((key, value)),
                     None => {
                         described.entries.truncate(begin);
@@ -121,7 +121,7 @@ impl Mapping {
             }
         }
         if let Some(hits) = &self.hits
-            && let Some(value) = hits.of(request)?
+            && let Some(value) = hits.value(request)?
         {
             let number = part::number(&value);
             described.hits = number.ok_or_else(|| Unreadable::new(hits, Why::NoNumber))?;

@@ -177,7 +177,10 @@ impl Part {
     ];
 
     /// The value in a request.
-    pub(super) fn of<'a>(
+    ///
+    /// # Errors
+    /// When the part is not valid.
+    pub fn value<'a>(
         &'a self,
         request: &Attributes<'a>,
     ) -> Result<Option<Cow<'a, str>>, Unreadable> {

@@ -12,7 +12,7 @@ type Lines<'a> = &'a [(&'a str, &'a [u8])];
 /// The value of a part, `-` if it is missing, or why it cannot be read.
 fn value(part: &str, request: &Attributes<'_>) -> String {
     let part: Part = part.parse().unwrap_or_else(|error| panic!("{part}: {error}"));
-    match part.of(request) {
+    match part.value(request) {
         Ok(value) => value.map_or_else(|| "-".to_owned(), |value| value.into_owned()),
         Err(unreadable) => unreadable.to_string(),
     }

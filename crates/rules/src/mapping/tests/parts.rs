@@ -314,7 +314,7 @@ proptest! {
         for part in [
             "method", "scheme", "host", "path", "uri", "bearer", "header X-User", "cookie a", "query a", "client_ip",
         ] {
-            if let Ok(Some(value)) = part.parse::<Part>().unwrap().of(&request) {
+            if let Ok(Some(value)) = part.parse::<Part>().unwrap().value(&request) {
                 prop_assert!(!value.is_empty() && value.len() <= 3 * size + 1, "{part}: {value}");
             }
         }

@@ -7,6 +7,7 @@ mod liveness;
 mod service;
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,6 +18,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -86,7 +88,12 @@ pub struct Connection<C> {
     liveness: Liveness,
     /// Requests in flight on all connections of the server.
     in_flight: Arc<AtomicUsize>,
+    /// What continues the connection once it is upgraded.
+    tunnel: Mutex<Option<Tunnel>>,
 }
+
+/// Future of an upgraded connection.
+struct Tunnel(ConnectionFuture);
 
 /// Serves connections of any transport. Clones share their limits.
 #[derive(Debug)]
@@ -207,6 +214,7 @@ impl<H: Handler> HttpServer<H> {
             guard,
             liveness: Liveness::default(),
             in_flight: self.shared.in_flight.clone(),
+            tunnel: Mutex::new(None),
         });
         let service = ConnectionService::new(self.shared.clone(), connection.clone());
         let builder = builder(limits);
@@ -220,7 +228,7 @@ impl<H: Handler> HttpServer<H> {
             tokio::select! {
                 biased;
                 // Errors mean that the client is gone.
-                _ = served.as_mut() => return,
+                _ = served.as_mut() => break,
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     served.as_mut().graceful_shutdown();
@@ -236,13 +244,30 @@ impl<H: Handler> HttpServer<H> {
                 }
             }
         }
+        let tunnel = connection.tunnel.lock().take();
+        if let Some(Tunnel(tunnel)) = tunnel {
+            let _in_flight = InFlight::begin(connection);
+            tunnel.await;
+        }
     }
 }
 
 impl<C> Connection<C> {
+    /// Sets what continues the connection once it is upgraded. It is driven by the task of the
+    /// connection, counts as a request in flight, and is drained like one.
+    pub fn set_tunnel(&self, tunnel: ConnectionFuture) {
+        *self.tunnel.lock() = Some(Tunnel(tunnel));
+    }
+
     /// The memory account of the connection.
     pub(super) const fn account(&self) -> &Arc<Account> {
         self.guard.account()
+    }
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel").finish_non_exhaustive()
     }
 }
 

@@ -105,9 +105,7 @@ impl<H: Handler> Service<Request<Incoming>> for ConnectionService<H> {
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture<H> {
         let Self { shared, connection, .. } = self;
-        connection.liveness.request_begun();
-        let others = shared.in_flight.fetch_add(1, Relaxed);
-        let mut in_flight = InFlight { connection: connection.clone(), stream: None };
+        let (mut in_flight, others) = InFlight::begin(connection.clone());
         let is_http2 = request.version() == Version::HTTP_2;
         if is_http2 {
             in_flight.stream = self.charge_stream(&request);
@@ -141,6 +139,13 @@ impl<H: Handler> Future for ResponseFuture<H> {
 }
 
 impl<C> InFlight<C> {
+    /// Counts a request; also returns the number of others.
+    pub(super) fn begin(connection: Arc<Connection<C>>) -> (Self, usize) {
+        connection.liveness.request_begun();
+        let others = connection.in_flight.fetch_add(1, Relaxed);
+        (Self { connection, stream: None }, others)
+    }
+
     /// The connection of the request.
     #[must_use]
     pub fn connection(&self) -> &Arc<Connection<C>> {

@@ -1,0 +1,175 @@
+//! Upgrades of HTTP/1.1, such as WebSocket: after the switch, bytes are copied both ways.
+//!
+//! Nothing in a tunnel is limited, so an upgrade to another version of HTTP is not passed on:
+//! requests could hide in it. Such a request is forwarded without the upgrade, as if the upstream
+//! ignored it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::time::sleep;
+
+use crate::upstream::UpstreamBody;
+
+/// An upgraded connection, on both sides.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    /// Counts the request as in flight at the server.
+    _body: UpstreamBody,
+    idle: Duration,
+}
+
+/// The upgrade that a request asks for, if it can be passed on.
+pub(super) fn requested<B>(request: &Request<B>) -> Option<HeaderValue> {
+    if request.version() != Version::HTTP_11 {
+        return None;
+    }
+    let upgrade = request.headers().get(UPGRADE)?;
+    let mut connection = request.headers().get_all(CONNECTION).iter();
+    if !connection.any(|line| has_token(line, "upgrade")) {
+        return None;
+    }
+    let mut lines = request.headers().get_all(UPGRADE).iter();
+    let is_passed = lines.all(|line| line.to_str().is_ok_and(|line| !line.split(',').any(is_http)));
+    is_passed.then(|| upgrade.clone())
+}
+
+/// Whether a protocol carries requests of HTTP.
+fn is_http(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default().trim().to_ascii_lowercase();
+    matches!(name.as_str(), "h2" | "h2c" | "h3" | "http" | "tls")
+}
+
+fn has_token(line: &HeaderValue, token: &str) -> bool {
+    let mut tokens = line.as_bytes().split(|byte| *byte == b',');
+    tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Writes the headers of an upgrade, which are those of one connection.
+pub(super) fn set_headers(headers: &mut HeaderMap, upgrade: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, upgrade);
+}
+
+/// Splits the response to an upgrade; `None` if the upstream does not switch protocols.
+pub(super) fn accepted(
+    mut response: Response<UpstreamBody>,
+    client: OnUpgrade,
+    idle: Duration,
+) -> Result<(Response<()>, Tunnel), Response<UpstreamBody>> {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(response);
+    }
+    let upstream = hyper::upgrade::on(&mut response);
+    let (head, body) = response.into_parts();
+    let tunnel = Tunnel { client, upstream, _body: body, idle };
+    Ok((Response::from_parts(head, ()), tunnel))
+}
+
+impl Tunnel {
+    /// Copies bytes both ways until both sides end, one fails, or none has sent for the idle time.
+    pub(crate) async fn run(self) {
+        // Either side may be gone before the switch.
+        let Ok(client) = self.client.await else { return };
+        let Ok(upstream) = self.upstream.await else { return };
+        let activity = Arc::new(AtomicU64::new(0));
+        let mut client = Counted { io: TokioIo::new(client), activity: activity.clone() };
+        let mut upstream = Counted { io: TokioIo::new(upstream), activity: activity.clone() };
+        let is_idle = async {
+            loop {
+                let seen = activity.load(Relaxed);
+                sleep(self.idle).await;
+                if activity.load(Relaxed) == seen {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            // An error ends the tunnel as an end does.
+            _ = copy_bidirectional(&mut client, &mut upstream) => {}
+            () = is_idle => {}
+        }
+    }
+}
+
+/// One side of a tunnel; counts its reads.
+struct Counted {
+    io: TokioIo<Upgraded>,
+    activity: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        if read.is_ready() {
+            self.activity.fetch_add(1, Relaxed);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_requested(version: Version, headers: &[(&str, &str)]) -> bool {
+        let mut request = Request::builder().version(version);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        requested(&request.body(()).unwrap()).is_some()
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_headers_and_http_1_1() {
+        let websocket = [("upgrade", "websocket"), ("connection", "keep-alive, Upgrade")];
+        assert!(is_requested(Version::HTTP_11, &websocket));
+        assert!(!is_requested(Version::HTTP_10, &websocket));
+        assert!(!is_requested(Version::HTTP_2, &websocket));
+        assert!(!is_requested(Version::HTTP_11, &websocket[..1]));
+        assert!(!is_requested(Version::HTTP_11, &websocket[1..]));
+    }
+
+    #[test]
+    fn an_upgrade_to_http_is_not_passed_on() {
+        for upgrade in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.2, HTTP/1.1"] {
+            let headers = [("upgrade", upgrade), ("connection", "upgrade")];
+            assert!(!is_requested(Version::HTTP_11, &headers), "{upgrade}");
+        }
+        let lines = [("upgrade", "websocket"), ("upgrade", "h2c"), ("connection", "upgrade")];
+        assert!(!is_requested(Version::HTTP_11, &lines));
+    }
+}
