@@ -1,5 +1,6 @@
-//! `sluicegate check`: validates rules and shows what they enforce.
+//! `sluicegate check`: validates rules and the file of a gateway, and shows what they enforce.
 
+pub(crate) mod gateway;
 mod json;
 mod summary;
 
@@ -10,8 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use sluicegate::explain::rule::text::counted;
+use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::problem::{PROBLEMS_MAX, Problem, excerpt};
-use sluicegate_config::schema::schema;
+use sluicegate_config::schema::{gateway_schema, schema};
 
 use crate::rules::{LoadResult, ReadArgs, rules};
 use crate::written;
@@ -22,12 +24,14 @@ use crate::written;
     sluicegate check rules.yaml                  one file\n  \
     sluicegate check /srv/runtime/config         every file of a directory, as envoyproxy/ratelimit reads it\n  \
     sluicegate check --strict --json rules/ | jq '.domains[].rules[].id'\n  \
-    sluicegate check --schema > rules.schema.json    for editors: completion and validation\n\n\
+    sluicegate check gateway.yaml                a gateway and its rules\n  \
+    sluicegate check --schema > rules.schema.json    for editors: completion and validation\n  \
+    sluicegate check --schema gateway > gateway.schema.json\n\n\
     Several paths are one configuration; without any, SLUICEGATE_RULES or RUNTIME_ROOT names it, as for `serve`.\n\
     Problems go to standard error, as `file:line:column: path: message`.\n\
     Exit codes: 0 valid, 1 invalid (with --strict also on warnings), 2 failed, such as an unreadable file.")]
 pub(crate) struct CheckArgs {
-    /// Files and directories of rules [default: those of `serve`]
+    /// Files and directories of rules, or the file of a gateway [default: those of `serve`]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -41,17 +45,45 @@ pub(crate) struct CheckArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Print the JSON Schema of the format, for editors
-    #[arg(long, conflicts_with_all = ["paths", "strict", "all", "json"])]
-    schema: bool,
+    /// Print the JSON Schema of a format, for editors: rules or gateway [default: rules]
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "rules")]
+    #[arg(hide_possible_values = true, conflicts_with_all = ["paths", "strict", "all", "json"])]
+    schema: Option<SchemaFormat>,
+}
+
+/// A format with a schema.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum SchemaFormat {
+    Rules,
+    Gateway,
 }
 
 /// Runs `check`.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    if args.schema {
-        written(io::stdout().lock().write_all(schema().as_bytes()))?;
+    if let Some(format) = args.schema {
+        let schema = match format {
+            SchemaFormat::Rules => schema(),
+            SchemaFormat::Gateway => gateway_schema(),
+        };
+        written(io::stdout().lock().write_all(schema.as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (rules, gateway) = match gateway::find(&args.paths)? {
+        Some((source, paths)) => gateway::load(source, &paths, &args.reading)?,
+        None => (load(args)?, None),
+    };
+    let valid = rules.read.is_ok() && (!args.strict || rules.warnings.is_empty());
+    let (out, remarks) = match args.json {
+        true => (json::checked(&rules, gateway.as_ref(), valid), String::new()),
+        false => text(&rules, gateway.as_ref(), args),
+    };
+    eprint!("{remarks}");
+    written(io::stdout().lock().write_all(out.as_bytes()))?;
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rules of the paths.
+fn load(args: &CheckArgs) -> anyhow::Result<LoadResult> {
     let settings = args.reading.settings(&args.paths)?;
     if settings.paths.is_empty() {
         bail!(
@@ -59,32 +91,26 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
              SLUICEGATE_RULES or RUNTIME_ROOT as for `sluicegate serve`"
         );
     }
-    let rules = rules(&settings)?;
-    let valid = rules.read.is_ok() && (!args.strict || rules.warnings.is_empty());
-    let (out, remarks) = match args.json {
-        true => (json::checked(&rules, valid), String::new()),
-        false => text(&rules, args),
-    };
-    eprint!("{remarks}");
-    written(io::stdout().lock().write_all(out.as_bytes()))?;
-    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    rules(&settings)
 }
 
 /// Human-readable output: for standard output, and for standard error.
-fn text(rules: &LoadResult, args: &CheckArgs) -> (String, String) {
+fn text(rules: &LoadResult, gateway: Option<&GatewayConfig>, args: &CheckArgs) -> (String, String) {
     let mut remarks = shown(rules);
     let warned = rules.warnings.len();
     match &rules.read {
         Ok(good) => {
             let detail = if args.all { summary::Detail::All } else { summary::Detail::Some };
-            let mut out = summary::summary(good, detail);
+            let mut out = gateway.map(|config| gateway::summary(config) + "\n").unwrap_or_default();
+            out.push_str(&summary::summary(good, detail));
             let warnings = match warned {
                 0 => String::new(),
                 _ => format!(", {}", counted(warned, "warning")),
             };
             remarks.extend(rules.notes.iter().map(|note| format!("note: {note}\n")));
             let verdict = if args.strict && warned > 0 { "invalid by --strict" } else { "valid" };
-            let totals = summary::totals(good);
+            let gateway = gateway.map(|config| gateway::totals(config) + ", ").unwrap_or_default();
+            let totals = gateway + &summary::totals(good);
             out.push_str(&format!("{verdict}: {totals}{warnings}\n"));
             (out, remarks)
         }

@@ -1,75 +1,151 @@
 //! `sluicegate gateway`: the reverse proxy.
 
-use std::env;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+mod options;
+
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::json;
 use sluicegate_config::gateway::GatewayConfig;
-use sluicegate_config::gateway::upstream::ServerConfig;
+use sluicegate_config::gateway::route::LimitConfig;
+use sluicegate_config::problem::Problem;
 use sluicegate_config::units;
+use sluicegate_gateway::config::{ConfigError, ConfigFile, DEFAULT_LISTEN, rule_warnings};
 use sluicegate_gateway::gateway::Gateway;
-use sluicegate_server::settings::{Settings, Vars};
+use sluicegate_server::logs::events;
+use sluicegate_server::settings::{RulesSettings, Settings, Vars};
 use tokio::sync::mpsc;
 
+pub(crate) use self::options::GatewayArgs;
+use self::options::{GatewayOptions, Target};
+use crate::check::gateway::summary;
 use crate::process::{self, Fatal, Signals, print_startup};
-
-/// Arguments of `gateway`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
-    sluicegate gateway --upstream http://127.0.0.1:3000 --limit 10/s   each client address\n\n\
-    SIGHUP reloads the rules. SIGTERM and Ctrl-C end the gateway after requests in progress are answered.")]
-pub(crate) struct GatewayArgs {
-    /// Server that requests are forwarded to, such as http://127.0.0.1:3000; repeat for more
-    #[arg(long, value_name = "URL", required = true)]
-    upstream: Vec<ServerConfig>,
-    /// Requests of each client address, such as 10/s or 100/m
-    #[arg(long, value_name = "RATE")]
-    limit: Option<String>,
-    /// Address of the gateway; port 0 picks a free one [default: 127.0.0.1:8000]
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000", hide_default_value = true)]
-    listen: SocketAddr,
-    /// Admin endpoint: metrics, readiness, configuration [default: 127.0.0.1:6070]
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
-    /// File or directory of rules; repeat for more of the same configuration
-    #[arg(long, value_name = "PATH", conflicts_with = "limit")]
-    rules: Vec<PathBuf>,
-    /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or
-    /// redis-cluster://… [default: memory]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// Worker threads [default: one for each core]
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-    /// Print the addresses as one JSON object
-    #[arg(long)]
-    json: bool,
-}
+use crate::rules::rules;
 
 /// Domain of the rule that `--limit` makes.
 const DOMAIN: &str = "gateway";
+/// Rules of a gateway without limits: none, in place of the examples.
+const NO_RULES: &str = "domain: gateway\n";
+
+/// What a gateway does.
+struct Plan {
+    config: GatewayConfig,
+    /// The file that it comes from, which is followed.
+    file: Option<ConfigFile>,
+    /// Rules that are in no file.
+    rules: Option<String>,
+    /// A line of the start message, without a file.
+    limit: String,
+    warnings: Vec<Problem>,
+}
 
 /// Runs `gateway`.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
-    if let Some(limit) = &args.limit {
-        units::rate(limit).context("--limit")?;
-    }
-    Ok(process::run(&args.vars()?, |settings| serve(args, settings)))
+    let (options, mut vars) = args.read()?;
+    let plan = match &options.target {
+        Target::Servers { .. } => simple(&options, &vars).map_err(Fatal::from),
+        Target::Config(_) => from_file(&options, &mut vars),
+    };
+    Ok(process::run(&vars, |settings| async { serve(plan?, &options, settings).await }))
 }
 
-async fn serve(args: &GatewayArgs, mut settings: Settings) -> Result<(), Fatal> {
+/// All requests to some servers.
+fn simple(options: &GatewayOptions, vars: &Vars) -> anyhow::Result<Plan> {
+    let Target::Servers { servers, limit } = &options.target else {
+        anyhow::bail!("no server is given")
+    };
+    let listen = options.listen.unwrap_or(DEFAULT_LISTEN);
+    let config = |domain: Option<&str>| GatewayConfig::simple(listen, servers.clone(), domain);
+    let plan =
+        |config, rules, limit| Plan { config, file: None, rules, limit, warnings: Vec::new() };
+    if let Some(rate) = limit {
+        units::rate(rate).context("--limit")?;
+        let text = format!("{rate} for each client address");
+        return Ok(plan(config(Some(DOMAIN)), Some(rule_of(rate)), text));
+    }
+    let settings = RulesSettings::read(vars, &[])?;
+    if settings.paths.is_empty() {
+        return Ok(plan(config(None), Some(NO_RULES.to_owned()), "none".to_owned()));
+    }
+    limited_by_rules(&settings, config).map(|(config, text)| plan(config, None, text))
+}
+
+/// Rules without a file that maps requests to them: their only domain is meant.
+fn limited_by_rules(
+    settings: &RulesSettings,
+    config: impl Fn(Option<&str>) -> GatewayConfig,
+) -> anyhow::Result<(GatewayConfig, String)> {
+    // Invalid rules are reported by the start.
+    let Ok(good) = rules(settings)?.read else { return Ok((config(None), String::new())) };
+    let [domain] = good.loaded.domains.as_slice() else {
+        let names: Vec<&str> = good.loaded.domains.iter().map(|one| one.name.as_str()).collect();
+        anyhow::bail!(
+            "--rules: must have one domain, got {} (`{}`); say in a file which route uses which, and \
+             give it with `--config gateway.yaml`",
+            names.len(),
+            names.join("`, `")
+        );
+    };
+    let mut config = config(Some(&domain.name));
+    if let (Some(auth), Some(route)) = (&domain.forward_auth, config.routes.first_mut()) {
+        let (domain, mapping) = (domain.name.clone(), auth.mapping.clone());
+        route.limit = Some(LimitConfig { domain, mapping });
+        config.trusted_proxies = auth.trusted_proxies.networks().to_vec();
+    }
+    let text = match domain.forward_auth {
+        Some(_) => format!("domain `{}` of the rules, by its `forward_auth`", domain.name),
+        None => format!("domain `{}` of the rules, by client address", domain.name),
+    };
+    Ok((config, text))
+}
+
+/// The routes of a file.
+fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
+    let Target::Config(path) = &options.target else {
+        return Err(anyhow::anyhow!("no file is given").into());
+    };
+    let mut settings = RulesSettings::read(vars, &[]).map_err(anyhow::Error::from)?;
+    let file = ConfigFile {
+        path: path.clone(),
+        listen: options.listen,
+        has_own_admin: vars.get("SLUICEGATE_ADMIN").is_some(),
+        has_own_rules: !settings.paths.is_empty(),
+    };
+    let loaded = file.load().map_err(|error| match error {
+        ConfigError::Invalid(_) => Fatal::invalid(format!(
+            "{error}\ninvalid configuration: see `sluicegate check {}`",
+            path.display()
+        )),
+        error => anyhow::Error::from(error).into(),
+    })?;
+    let config = loaded.config.clone();
+    if let Some(admin) = config.admin {
+        vars.set_flag("--admin", admin.to_string());
+    }
+    if !config.rules.is_empty() {
+        options::set_rules(vars, &config.rules)?;
+        settings.paths.clone_from(&config.rules);
+    }
+    let rules = settings.paths.is_empty().then(|| NO_RULES.to_owned());
+    let mut warnings = loaded.warnings.clone();
+    warnings.extend(rule_warnings(&loaded, &settings));
+    Ok(Plan { config, file: Some(file), rules, limit: String::new(), warnings })
+}
+
+async fn serve(plan: Plan, options: &GatewayOptions, mut settings: Settings) -> Result<(), Fatal> {
+    let Plan { config, file, rules: text, limit, warnings } = plan;
     let (rules, json, log) = (settings.rules.clone(), settings.json, settings.log.format);
-    settings.rules.text = args.limit.as_deref().map(rule_of);
-    let domain = args.limit.as_ref().map(|_| DOMAIN);
-    let config = GatewayConfig::simple(args.listen, args.upstream.clone(), domain);
-    let gateway = Gateway::start(settings, &config, args.workers).await;
-    let gateway = gateway.map_err(|error| Fatal::of(error, &rules))?;
+    settings.rules.text = text;
+    warnings.iter().for_each(|warning| events::rules_warning(warning));
+    let gateway = Gateway::start(settings, &config, options.workers).await;
+    let mut gateway = gateway.map_err(|error| Fatal::of(error, &rules))?;
+    let message = startup_message(&gateway, &config, file.as_ref(), &limit, json);
+    if let Some(file) = file {
+        gateway = gateway.following(file, config);
+    }
     let (reload, reloads) = mpsc::channel(1);
     let signals = Signals::new(reload).context("cannot handle signals")?;
-    print_startup(log, json, &args.startup_message(&gateway, json));
+    print_startup(log, json, &message);
     Ok(gateway.run(signals.terminated(), reloads).await.context("the gateway failed")?)
 }
 
@@ -81,42 +157,32 @@ fn rule_of(rate: &str) -> String {
     )
 }
 
-impl GatewayArgs {
-    fn vars(&self) -> anyhow::Result<Vars> {
-        let mut vars = Vars::from_env();
-        for (flag, text) in [("--admin", &self.admin), ("--store", &self.store)] {
-            if let Some(text) = text {
-                vars.set_flag(flag, text);
-            }
-        }
-        if self.json {
-            vars.set_flag("--json", "true");
-        }
-        if !self.rules.is_empty() {
-            let paths = env::join_paths(&self.rules).context("--rules")?;
-            let paths = paths.into_string().ok().context("--rules: a path must be UTF-8")?;
-            vars.set_flag("--rules", paths);
-        }
-        Ok(vars)
+fn startup_message(
+    gateway: &Gateway,
+    config: &GatewayConfig,
+    file: Option<&ConfigFile>,
+    limit: &str,
+    json: bool,
+) -> String {
+    let (listen, admin) = (gateway.address(), gateway.admin_address());
+    if json {
+        let addresses = json!({ "listen": listen.to_string(), "admin": admin.to_string() });
+        return format!("{addresses}\n");
     }
-
-    fn startup_message(&self, gateway: &Gateway, json: bool) -> String {
-        let (listen, admin) = (gateway.address(), gateway.admin_address());
-        if json {
-            return format!(
-                "{}\n",
-                json!({ "listen": listen.to_string(), "admin": admin.to_string() })
-            );
+    let admin = format!("admin     {admin}   /metrics, /ready\n");
+    match file {
+        Some(_) => {
+            let mut bound = config.clone();
+            if let Some(first) = bound.listeners.first_mut() {
+                first.address = listen;
+            }
+            format!("{}{admin}", summary(&bound))
         }
-        let servers: Vec<_> = self.upstream.iter().map(ToString::to_string).collect();
-        let limit = match &self.limit {
-            Some(rate) => format!("{rate} for each client address"),
-            None => "none".to_owned(),
-        };
-        format!(
-            "listen    {listen}   forwards to {}\nlimit     {limit}\nadmin     {admin}   /metrics, \
-             /ready\n",
-            servers.join(", ")
-        )
+        None => {
+            let servers = config.upstreams.iter().flat_map(|one| &one.servers);
+            let servers: Vec<_> = servers.map(ToString::to_string).collect();
+            let servers = servers.join(", ");
+            format!("listen    {listen}   forwards to {servers}\nlimit     {limit}\n{admin}")
+        }
     }
 }

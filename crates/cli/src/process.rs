@@ -105,6 +105,11 @@ impl From<anyhow::Error> for Fatal {
 }
 
 impl Fatal {
+    /// A file is invalid.
+    pub(crate) const fn invalid(message: String) -> Self {
+        Self { code: 1, message }
+    }
+
     /// Why a process with these rules did not start.
     pub(crate) fn of(error: StartError, rules: &RulesSettings) -> Self {
         match error {

@@ -41,6 +41,20 @@ pub(crate) struct ValidRules {
     pub(crate) set: RuleSet,
 }
 
+impl LoadResult {
+    /// No files, and no rules.
+    pub(crate) fn empty() -> Self {
+        let loaded = Loaded {
+            domains: Vec::new(),
+            files: Vec::new(),
+            removed: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let read = Ok(ValidRules { loaded, set: RuleSet::default() });
+        Self { sources: Vec::new(), read, warnings: Vec::new() }
+    }
+}
+
 impl ReadArgs {
     /// The settings of `serve` about rules: these options, then variables. Paths that are given
     /// have precedence.

@@ -109,6 +109,30 @@ impl RouteTable {
     }
 }
 
+/// Indices of the routes in the order in which they match: hosts and paths from the most specific
+/// to the least.
+#[must_use]
+pub fn matching_order(routes: &[RouteConfig]) -> Vec<usize> {
+    let rank = |route: &RouteConfig| {
+        let host = match route.hosts.first() {
+            Some(host) if !host.starts_with('*') => 0,
+            Some(_) => 1,
+            None => 2,
+        };
+        let path = match &route.path {
+            path if path.ends_with("/*") => 2,
+            path if path.contains('{') => 1,
+            _ => 0,
+        };
+        let host_length = route.hosts.first().map_or(0, String::len);
+        let lengths = (std::cmp::Reverse(host_length), std::cmp::Reverse(route.path.len()));
+        (host, lengths.0, route.hosts.first().cloned(), path, lengths.1)
+    };
+    let mut order: Vec<usize> = (0..routes.len()).collect();
+    order.sort_by_cached_key(|index| routes.get(*index).map(rank));
+    order
+}
+
 impl Paths {
     fn insert(&mut self, index: usize, route: &RouteConfig) -> Result<(), String> {
         let method = |name: &String| {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate::explain::rule::contents;
 use sluicegate::explain::rule::json::rule;
+use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
@@ -13,7 +14,7 @@ use super::summary::Totals;
 use crate::rules::LoadResult;
 
 /// The whole result as one object.
-pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
+pub(crate) fn checked(rules: &LoadResult, gateway: Option<&GatewayConfig>, valid: bool) -> String {
     let (good, problems) = match &rules.read {
         Ok(good) => (Some(good), [].as_slice()),
         Err(problems) => (None, problems.as_slice()),
@@ -23,7 +24,7 @@ pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
         let all = good.loaded.domains.iter();
         all.map(|one| domain(&good.set, one))
     });
-    let all = json!({
+    let mut all = json!({
         "valid": valid,
         "files": rules.sources.iter().map(|source| &source.name).collect::<Vec<_>>(),
         "problems": problems.iter().map(problem).collect::<Value>(),
@@ -33,6 +34,9 @@ pub(crate) fn checked(rules: &LoadResult, valid: bool) -> String {
         "domains": domains.collect::<Value>(),
         "removed": good.map(|good| &good.loaded.removed[..]).unwrap_or_default(),
     });
+    if let Some(config) = gateway {
+        all["gateway"] = super::gateway::json(config);
+    }
     format!("{all}\n")
 }
 

@@ -73,6 +73,19 @@ impl Vars {
         self.all.insert(format!("SLUICEGATE_{name}"), var);
     }
 
+    /// Removes the value of a variable that the settings do not know.
+    ///
+    /// ```
+    /// use sluicegate_server::settings::Vars;
+    ///
+    /// let mut vars = Vars::new([("SLUICEGATE_UPSTREAM", "http://127.0.0.1:3000")]);
+    /// assert_eq!(vars.take("SLUICEGATE_UPSTREAM").as_deref(), Some("http://127.0.0.1:3000"));
+    /// assert_eq!(vars.get("SLUICEGATE_UPSTREAM"), None);
+    /// ```
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        self.all.remove(name).map(|var| var.text).filter(|text| !text.is_empty())
+    }
+
     /// The value; `None` if it is empty, or blank in a variable of OpenTelemetry.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
