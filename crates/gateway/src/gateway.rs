@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::handler::{Active, ConnectionContext, GatewayHandler};
+use crate::upstream::UpstreamMetrics;
 
 /// Connections that wait to be accepted, for each worker.
 const BACKLOG_MAX: u32 = 4_096;
@@ -101,6 +102,7 @@ impl Gateway {
             ..HttpLimits::default()
         };
         let (app, style) = (node.app().clone(), settings.style);
+        app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         let (followed, reloads) = config::run(follower, &app, active.clone(), workers, reloads);
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();

@@ -81,6 +81,11 @@ impl Active {
             tunnel_idle: config.timeouts.idle,
         })
     }
+
+    /// The upstreams.
+    pub(crate) fn upstreams(&self) -> &[Arc<Upstream>] {
+        &self.upstreams
+    }
 }
 
 impl GatewayHandler {

@@ -28,4 +28,6 @@ pub mod gateway;
 mod handler;
 mod limit;
 pub mod route;
+#[cfg(test)]
+mod tests;
 mod upstream;

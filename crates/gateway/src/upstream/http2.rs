@@ -81,11 +81,6 @@ impl Http2Pool {
             !sender.is_closed() && (is_used || streams.last_used.lock().elapsed() < idle)
         });
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
 }
 
 impl Http2 {

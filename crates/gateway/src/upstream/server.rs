@@ -354,11 +354,6 @@ impl Server {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn idle_connections(&self) -> usize {
-        self.pools.iter().map(|pool| pool.idle.lock().len() + pool.http2.len()).sum()
-    }
-
     async fn connect(&self, worker: usize) -> Result<Connection, ConnectError> {
         let connected = timeout(self.options.config.timeouts.connect, self.open(worker)).await;
         connected.unwrap_or(Err(ConnectError::Timeout))
