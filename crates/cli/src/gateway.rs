@@ -164,17 +164,20 @@ fn startup_message(
     limit: &str,
     json: bool,
 ) -> String {
-    let (listen, admin) = (gateway.address(), gateway.admin_address());
+    let (bound_to, admin) = (gateway.addresses(), gateway.admin_address());
+    let listeners: Vec<_> = bound_to.iter().map(ToString::to_string).collect();
     if json {
-        let addresses = json!({ "listen": listen.to_string(), "admin": admin.to_string() });
+        let admin = admin.to_string();
+        let addresses =
+            json!({ "listen": listeners.first(), "listeners": listeners, "admin": admin });
         return format!("{addresses}\n");
     }
     let admin = format!("admin     {admin}   /metrics, /ready\n");
     match file {
         Some(_) => {
             let mut bound = config.clone();
-            if let Some(first) = bound.listeners.first_mut() {
-                first.address = listen;
+            for (listener, address) in bound.listeners.iter_mut().zip(bound_to) {
+                listener.address = address;
             }
             format!("{}{admin}", summary(&bound))
         }
@@ -182,6 +185,7 @@ fn startup_message(
             let servers = config.upstreams.iter().flat_map(|one| &one.servers);
             let servers: Vec<_> = servers.map(ToString::to_string).collect();
             let servers = servers.join(", ");
+            let listen = listeners.join(", ");
             format!("listen    {listen}   forwards to {servers}\nlimit     {limit}\n{admin}")
         }
     }

@@ -52,6 +52,7 @@ fn every_key_is_read() {
     assert_eq!((acme.state, acme.retry), ("/etc/acme".into(), Duration::from_secs(600)));
     assert!(config.listeners[2].redirect_to_https);
     assert_eq!(config.rules, ["/etc/rules.yaml", "/etc/more.yaml"].map(PathBuf::from));
+    assert_eq!(config.handover.as_deref(), Some(Path::new("/etc/handover.sock")));
     assert_eq!(config.trusted_proxies.len(), 1);
     assert_eq!((config.access.deny.networks.len(), config.access.deny.files.len()), (1, 1));
     assert_eq!(config.connections.open, Some(100));

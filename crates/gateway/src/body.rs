@@ -9,6 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use sluicegate_server::http::InFlight;
 
+use crate::client_body::{BodyLimits, BodyOutcome, ClientBody};
+use crate::error::ProxyError;
 use crate::forward::Tunnel;
 use crate::handler::ConnectionContext;
 use crate::upstream::UpstreamBody;
@@ -19,6 +21,8 @@ pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: ResponseSource,
+    /// Whether the request's body is not read to its end.
+    leaves_request_body: bool,
     in_flight: Option<InFlight<ConnectionContext>>,
 }
 
@@ -32,24 +36,39 @@ enum ResponseSource {
 }
 
 impl ResponseBody {
+    const fn new(source: ResponseSource) -> Self {
+        Self { source, leaves_request_body: false, in_flight: None }
+    }
+
     /// No body.
     pub(crate) const fn empty() -> Self {
-        Self { source: ResponseSource::Empty, in_flight: None }
+        Self::new(ResponseSource::Empty)
     }
 
     /// A body of the gateway.
     pub(crate) const fn full(bytes: Bytes) -> Self {
-        Self { source: ResponseSource::Full(bytes), in_flight: None }
+        Self::new(ResponseSource::Full(bytes))
     }
 
     /// A body of an upstream.
     pub(crate) const fn upstream(body: UpstreamBody) -> Self {
-        Self { source: ResponseSource::Upstream(body), in_flight: None }
+        Self::new(ResponseSource::Upstream(body))
+    }
+
+    /// The request has a body. A response of the gateway itself does not wait for its end.
+    pub(crate) const fn leave_request_body(&mut self) {
+        self.leaves_request_body =
+            matches!(self.source, ResponseSource::Empty | ResponseSource::Full(_));
+    }
+
+    /// Whether the request's body is not read to its end.
+    pub(crate) const fn leaves_request_body(&self) -> bool {
+        self.leaves_request_body
     }
 
     /// No body: the connection is upgraded.
     pub(crate) fn tunnel(tunnel: Tunnel) -> Self {
-        Self { source: ResponseSource::Tunnel(Some(Box::new(tunnel))), in_flight: None }
+        Self::new(ResponseSource::Tunnel(Some(Box::new(tunnel))))
     }
 
     /// Takes the tunnel of an upgraded connection.
@@ -105,12 +124,21 @@ impl Body for ResponseBody {
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     Empty,
-    Incoming(Incoming),
+    Client(ClientBody),
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty } else { Self::Incoming(body) }
+    /// A body within these limits, and its outcome, if there is one.
+    pub(crate) fn new(
+        body: Incoming,
+        limits: BodyLimits,
+    ) -> Result<(Self, Option<BodyOutcome>), ProxyError> {
+        if body.is_end_stream() {
+            return Ok((Self::Empty, None));
+        }
+        let body = ClientBody::new(body, limits)?;
+        let outcome = body.outcome();
+        Ok((Self::Client(body), Some(outcome)))
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -128,21 +156,21 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
-            Self::Incoming(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Client(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Incoming(body) => body.is_end_stream(),
+            Self::Client(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Incoming(body) => body.size_hint(),
+            Self::Client(body) => body.size_hint(),
         }
     }
 }

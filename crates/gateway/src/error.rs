@@ -1,7 +1,7 @@
 //! Why a request has no response of an upstream, and the response in its place.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::ResponseBody;
@@ -15,6 +15,12 @@ pub(crate) enum ProxyError {
     MethodNotAllowed,
     /// The request is malformed.
     BadRequest(&'static str),
+    /// An access list denies the client.
+    Forbidden,
+    /// The body of the request is too large.
+    BodyTooLarge,
+    /// The body of the request did not arrive in time.
+    BodyTimeout,
     /// The store is away, and a rule demands its answer.
     StoreAway,
     /// No server of the upstream can be used.
@@ -37,6 +43,9 @@ impl ProxyError {
             Self::NoRoute => "no_route",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::BadRequest(_) => "bad_request",
+            Self::Forbidden => "forbidden",
+            Self::BodyTooLarge => "body_too_large",
+            Self::BodyTimeout => "body_timeout",
             Self::StoreAway => "store_unavailable",
             Self::Unavailable => "upstream_unavailable",
             Self::BadGateway => "upstream_failed",
@@ -50,6 +59,9 @@ impl ProxyError {
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::StoreAway | Self::Unavailable | Self::Overload => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -61,6 +73,9 @@ impl ProxyError {
             Self::NoRoute => "No route matches this host and path.",
             Self::MethodNotAllowed => "No route of this path accepts the method.",
             Self::BadRequest(message) => message,
+            Self::Forbidden => "This client is not admitted.",
+            Self::BodyTooLarge => "The body of the request is too large.",
+            Self::BodyTimeout => "The body of the request did not arrive in time.",
             Self::StoreAway => "The limits cannot be checked now. Try again.",
             Self::Unavailable => "No server is available now. Try again.",
             Self::BadGateway => "The server failed to answer.",
@@ -79,6 +94,9 @@ impl ProxyError {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if matches!(self, Self::BodyTooLarge | Self::BodyTimeout) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if self.status().is_server_error() {
             headers.insert(RETRY_AFTER, RETRY_AFTER_S);
         }

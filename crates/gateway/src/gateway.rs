@@ -2,34 +2,50 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sluicegate_config::gateway::GatewayConfig;
+use sluicegate_config::gateway::listener::ListenerConfig;
 use sluicegate_server::http::{HttpLimits, HttpServer};
 use sluicegate_server::listen::{self, Listener};
 use sluicegate_server::server::{Node, StartError, Stopping};
 use sluicegate_server::settings::Settings;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use crate::config::{self, ConfigFile, ConfigFollower};
-use crate::handler::{Active, ConnectionContext, GatewayHandler};
+use crate::handler::{Active, GatewayHandler};
+use crate::listener::handover::{Handover, Inherited};
+use crate::listener::{self, Endpoint};
 use crate::upstream::UpstreamMetrics;
 
-/// Connections that wait to be accepted, for each worker.
-const BACKLOG_MAX: u32 = 4_096;
+/// Interval between checks of the files of access lists.
+const ACCESS_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// A gateway with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
 pub struct Gateway {
     node: Node,
     active: Arc<ArcSwap<Active>>,
-    /// One for each worker, all on one address.
-    listeners: Vec<std::net::TcpListener>,
-    address: SocketAddr,
+    listeners: Vec<BoundListener>,
+    limits: HttpLimits,
+    workers: usize,
+    handover: Option<Handover>,
     follower: Option<ConfigFollower>,
+}
+
+/// A bound address.
+#[derive(Debug)]
+struct BoundListener {
+    endpoint: Arc<Endpoint>,
+    address: SocketAddr,
+    /// One for each worker.
+    sockets: Vec<std::net::TcpListener>,
 }
 
 impl Gateway {
@@ -47,18 +63,58 @@ impl Gateway {
             reason: error.to_string(),
         };
         let workers = workers
-            .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get));
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get))
+            .max(1);
         let active = Active::new(config, workers, None);
         let active = active.map_err(|error| failed("use the configuration", &error))?;
-        let node = Node::start(settings).await?;
-        let Some(listener) = config.listeners.first() else {
+        let mut inherited = Inherited::default();
+        if let Some(path) = &config.handover {
+            let step = format!("take over at `{}`", path.display());
+            inherited = Inherited::take(path).await.map_err(|error| failed(&step, &error))?;
+        }
+        let node = Node::start_on(settings, |address| inherited.take_sockets(address).pop());
+        let node = node.await?;
+        if config.listeners.is_empty() {
             return Err(failed("listen", &"the configuration has no address"));
+        }
+        let mut listeners = Vec::with_capacity(config.listeners.len());
+        for config in &config.listeners {
+            let sockets = inherited.take_sockets(config.address);
+            let bound = listener::bind(config.address, workers, sockets);
+            let (sockets, address) = bound
+                .map_err(|error| failed(&format!("listen on `{}`", config.address), &error))?;
+            listeners.push((config, sockets, address));
+        }
+        // Redirects lead to the first address with TLS.
+        let https = listeners.iter().find(|(config, ..)| config.tls.is_some());
+        let https_port = https.map_or(443, |(.., address)| address.port());
+        let bound = |(listener, sockets, address): (&ListenerConfig, _, _)| {
+            let endpoint = Endpoint::new(listener, config.timeouts, https_port);
+            let endpoint = endpoint.map_err(|error| failed("configure TLS", &error))?;
+            Ok(BoundListener { endpoint: Arc::new(endpoint), address, sockets })
         };
-        let bound = bind(listener.address, workers);
-        let (listeners, address) =
-            bound.map_err(|error| failed(&format!("listen on `{}`", listener.address), &error))?;
+        let listeners = listeners.into_iter().map(bound).collect::<Result<Vec<_>, StartError>>()?;
+        let handover = match &config.handover {
+            Some(path) => {
+                let sockets = sockets_of(&node, &listeners);
+                let sockets = sockets.map_err(|error| failed("copy the sockets", &error))?;
+                Some(inherited.into_handover(path, sockets))
+            }
+            None => None,
+        };
+        let settings = node.settings();
+        let limits = HttpLimits {
+            connections: settings.connections_max.div_ceil(workers),
+            in_flight: settings.in_flight_max,
+            drain: settings.drain.1,
+            header_bytes: config.header_bytes_max,
+            header_timeout: config.timeouts.header,
+            body_timeout: config.timeouts.body,
+            idle: config.timeouts.idle,
+            ..HttpLimits::default()
+        };
         let active = Arc::new(ArcSwap::from_pointee(active));
-        Ok(Self { node, active, listeners, address, follower: None })
+        Ok(Self { node, active, listeners, limits, workers, handover, follower: None })
     }
 
     /// Follows the file that the configuration comes from.
@@ -69,10 +125,10 @@ impl Gateway {
         self
     }
 
-    /// Bound address.
+    /// Bound addresses, in the order of the configuration.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(|listener| listener.address).collect()
     }
 
     /// Bound address of the admin endpoint.
@@ -91,28 +147,27 @@ impl Gateway {
         stop: impl Future<Output = ()>,
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { node, active, listeners, follower, .. } = self;
-        let settings = node.settings();
-        let workers = listeners.len().max(1);
-        let limits = HttpLimits {
-            connections: settings.connections_max.div_ceil(workers),
-            in_flight: settings.in_flight_max,
-            drain: settings.drain.1,
-            header_bytes: 64 << 10,
-            ..HttpLimits::default()
-        };
-        let (app, style) = (node.app().clone(), settings.style);
+        let Self { node, active, listeners, limits, workers, handover, follower } = self;
+        let (app, style) = (node.app().clone(), node.settings().style);
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
-        let (followed, reloads) = config::run(follower, &app, active.clone(), workers, reloads);
+        let (config_followed, reloads) =
+            config::run(follower, &app, active.clone(), workers, reloads);
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();
             async move {
+                let followed: Vec<_> = listeners.iter().map(|one| one.endpoint.clone()).collect();
+                let mut of_workers: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+                for BoundListener { endpoint, sockets, .. } in listeners {
+                    for (index, socket) in sockets.into_iter().enumerate() {
+                        of_workers[index % workers].push((endpoint.clone(), socket));
+                    }
+                }
                 let mut ends = Vec::new();
-                for (worker, listener) in listeners.into_iter().enumerate() {
+                for (worker, listeners) in of_workers.into_iter().enumerate() {
                     let (app, active) = (app.clone(), active.clone());
                     let handler = GatewayHandler { app, active, style, worker };
                     let server = HttpServer::with_handler(handler.clone(), &handler.app, limits);
-                    ends.push(spawn(listener, server, limits, stopping.stopped())?);
+                    ends.push(spawn(listeners, server, limits, stopping.clone())?);
                 }
                 let served = async {
                     for end in ends {
@@ -120,63 +175,86 @@ impl Gateway {
                     }
                     Ok(())
                 };
-                let served = async {
-                    tokio::select! {
-                        ended = served => ended,
-                        () = followed => Ok(()),
-                    }
-                };
-                stopping.with("gateway", served).await
+                tokio::select! {
+                    served = stopping.with("gateway", served) => served,
+                    () = config_followed => Ok(()),
+                    () = follow(&followed, &active) => Ok(()),
+                    () = hand_over(handover, &stopping) => Ok(()),
+                }
             }
         };
         node.run(endpoints, stop, reloads).await
     }
 }
 
+/// The sockets that the next process takes.
+fn sockets_of(node: &Node, listeners: &[BoundListener]) -> io::Result<Vec<OwnedFd>> {
+    let mut all = node.operator_sockets()?;
+    for socket in listeners.iter().flat_map(|listener| &listener.sockets) {
+        all.push(socket.try_clone()?.into());
+    }
+    Ok(all)
+}
+
+/// Stops the process when the next one has taken over; never completes.
+async fn hand_over(handover: Option<Handover>, stopping: &Stopping) {
+    if let Some(handover) = handover {
+        tokio::select! {
+            () = handover.run() => stopping.stop(),
+            // Without this process's copies, its sockets are closed as soon as nobody accepts.
+            () = stopping.stopped() => {}
+        }
+    }
+    std::future::pending().await
+}
+
+/// Follows the files of certificates and access lists, forever.
+async fn follow(endpoints: &[Arc<Endpoint>], active: &ArcSwap<Active>) {
+    let tls = endpoints.iter().filter_map(|endpoint| endpoint.tls()).cloned();
+    let mut followed = tokio::task::JoinSet::new();
+    for tls in tls {
+        tls.log_events();
+        followed.spawn(async move { tls.follow().await });
+    }
+    loop {
+        sleep(ACCESS_CHECK_EVERY).await;
+        let active = active.load_full();
+        if active.access.has_files() {
+            // An error means that the runtime shuts down.
+            let _ = tokio::task::spawn_blocking(move || active.access.poll()).await;
+        }
+    }
+}
+
 /// Starts a worker; the receiver completes when it ends.
 fn spawn(
-    listener: std::net::TcpListener,
+    listeners: Vec<(Arc<Endpoint>, std::net::TcpListener)>,
     server: HttpServer<GatewayHandler>,
     limits: HttpLimits,
-    stop: impl Future<Output = ()> + Send + 'static,
+    stopping: Stopping,
 ) -> io::Result<oneshot::Receiver<io::Result<()>>> {
     let (ended, end) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
         let served = runtime.block_on(async {
-            let listener = Listener::Tcp(TcpListener::from_std(listener)?);
-            listen::serve(listener, limits.drain, stop, |socket, stopped| {
-                let (guard, server) = (server.admit()?, server.clone());
-                let context = ConnectionContext { peer: socket.peer() };
-                Some(Box::pin(async move {
-                    server.serve_connection(guard, context, socket, stopped.wait()).await;
-                }))
-            })
-            .await
+            let mut served = tokio::task::JoinSet::new();
+            for (endpoint, socket) in listeners {
+                let listener = Listener::Tcp(TcpListener::from_std(socket)?);
+                let (server, stop) = (server.clone(), stopping.stopped());
+                served.spawn(listen::serve(
+                    listener,
+                    limits.drain,
+                    stop,
+                    move |socket, stopped| endpoint.connect(&server, socket, stopped),
+                ));
+            }
+            while let Some(ended) = served.join_next().await {
+                ended.unwrap_or_else(|_| Err(io::Error::other("a listener panicked")))?;
+            }
+            Ok(())
         });
         // Without a receiver the process ends already.
         let _ = ended.send(served);
     })?;
     Ok(end)
-}
-
-/// Binds an address once for each worker: the system distributes connections.
-fn bind(
-    address: SocketAddr,
-    workers: usize,
-) -> io::Result<(Vec<std::net::TcpListener>, SocketAddr)> {
-    let mut listeners = Vec::with_capacity(workers);
-    let mut bound = address;
-    for _ in 0..workers {
-        let socket = if bound.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        #[cfg(not(windows))]
-        socket.set_reuseaddr(true)?;
-        #[cfg(unix)]
-        socket.set_reuseport(true)?;
-        socket.bind(bound)?;
-        let listener = socket.listen(BACKLOG_MAX)?;
-        bound = listener.local_addr()?;
-        listeners.push(listener.into_std()?);
-    }
-    Ok((listeners, bound))
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{Method, Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
+use sluicegate::LimitError;
 use sluicegate::http::{HeaderLines, Style};
 use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::gateway::route::{Action, RouteConfig};
@@ -18,17 +20,30 @@ use sluicegate_server::app::App;
 use sluicegate_server::http::{Connection, Handler, InFlight};
 
 use crate::body::{RequestBody, ResponseBody};
+use crate::client_body::BodyLimits;
 use crate::error::ProxyError;
 use crate::forward::{Forwarding, forward, host_of, normalize};
 use crate::limit::{Decision, attributes, decide};
+use crate::listener::access::{Access, AccessError, AccessList};
+use crate::listener::certificate::ClientCertificate;
+use crate::listener::limits::ConnectionLimiter;
+use crate::listener::redirect::{HttpsPort, redirect_to_https};
 use crate::route::{Found, RouteError, RouteTable};
 use crate::upstream::{TlsOptionsError, Upstream, stable_hash};
 
 /// What is known of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ConnectionContext {
-    /// Address of the client.
+    /// Address of the client, or of the proxy in front of it.
     pub(crate) peer: Option<IpAddr>,
+    /// Whether an access list exempts it from limits.
+    pub(crate) is_exempt: bool,
+    /// Whether it is encrypted.
+    pub(crate) is_tls: bool,
+    /// Redirects every request to `https`.
+    pub(crate) redirect: Option<HttpsPort>,
+    /// The verified certificate of the client.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// The configuration in force, compiled.
@@ -39,15 +54,22 @@ pub(crate) struct Active {
     upstreams: Vec<Arc<Upstream>>,
     trusted_proxies: Proxies,
     tunnel_idle: Duration,
+    pub(crate) access: AccessList,
+    pub(crate) connection_limits: Arc<ConnectionLimiter>,
+    body_limits: BodyLimits,
 }
 
 /// Why a configuration cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum CompileError {
     /// Routes cannot be combined.
     Route(RouteError),
     /// Options of an upstream cannot be used.
     Upstream(TlsOptionsError),
+    /// An access list is invalid.
+    Access(AccessError),
+    /// A limit of connections is invalid.
+    Connections(LimitError),
 }
 
 /// The handler of one worker.
@@ -73,18 +95,41 @@ impl Active {
             let known = known.find(|upstream| upstream.name() == config.name);
             Upstream::new(config, workers, known).map_err(CompileError::Upstream)
         };
+        let connection_limits = match previous.map(|previous| &previous.connection_limits) {
+            Some(known) if known.is_of(&config.connections) => known.clone(),
+            _ => Arc::new(
+                ConnectionLimiter::new(&config.connections).map_err(CompileError::Connections)?,
+            ),
+        };
         Ok(Self {
             table,
             routes: config.routes.clone(),
             upstreams: config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
             trusted_proxies: Proxies::new(config.trusted_proxies.clone()),
             tunnel_idle: config.timeouts.idle,
+            access: AccessList::new(&config.access).map_err(CompileError::Access)?,
+            connection_limits,
+            body_limits: BodyLimits {
+                bytes_max: config.body_bytes_max.unwrap_or(u64::MAX),
+                timeout: config.timeouts.body,
+            },
         })
     }
 
     /// The upstreams.
     pub(crate) fn upstreams(&self) -> &[Arc<Upstream>] {
         &self.upstreams
+    }
+}
+
+impl Active {
+    /// Whether the client behind a trusted proxy is exempt from limits.
+    fn is_exempt(&self, peer: Option<IpAddr>, lines: &HeaderLines<'_>) -> Result<bool, ProxyError> {
+        let Some(peer) = peer else { return Ok(false) };
+        match self.access.find(self.trusted_proxies.client_ip(peer, lines)) {
+            Some(Access::Denied) => Err(ProxyError::Forbidden),
+            access => Ok(access == Some(Access::Allowed)),
+        }
     }
 }
 
@@ -95,10 +140,13 @@ impl GatewayHandler {
         context: ConnectionContext,
     ) -> Response<ResponseBody> {
         let active = self.active.load_full();
-        match self.serve(&active, request, context).await {
-            Ok(response) => response,
-            Err(error) => error.response(),
+        let has_body = !request.body().is_end_stream();
+        let served = self.serve(&active, request, context).await;
+        let mut response = served.unwrap_or_else(ProxyError::response);
+        if has_body {
+            response.body_mut().leave_request_body();
         }
+        response
     }
 
     async fn serve(
@@ -107,6 +155,11 @@ impl GatewayHandler {
         mut request: Request<Incoming>,
         context: ConnectionContext,
     ) -> Result<Response<ResponseBody>, ProxyError> {
+        if let Some(port) = context.redirect
+            && let Some(redirect) = redirect_to_https(&request, port)?
+        {
+            return Ok(redirect);
+        }
         if request.method() == Method::CONNECT {
             return Err(ProxyError::MethodNotAllowed);
         }
@@ -120,8 +173,12 @@ impl GatewayHandler {
         };
         let (head, body) = request.into_parts();
         let is_trusted = context.peer.is_some_and(|peer| active.trusted_proxies.trust(peer));
+        let mut is_exempt = context.is_exempt;
+        if is_trusted && !active.access.is_empty() {
+            is_exempt = active.is_exempt(context.peer, &HeaderLines(&head.headers))?;
+        }
         let mut limit_headers = None;
-        if let Some(limit) = &route.limit {
+        if let Some(limit) = route.limit.as_ref().filter(|_| !is_exempt) {
             let lines = HeaderLines(&head.headers);
             let client = match context.peer {
                 Some(peer) if is_trusted => Some(active.trusted_proxies.client_ip(peer, &lines)),
@@ -152,17 +209,21 @@ impl GatewayHandler {
                 value.map(|value| stable_hash(value.as_bytes()))
             }
         };
-        let request = Request::from_parts(head, RequestBody::new(body));
+        let (body, outcome) = RequestBody::new(body, active.body_limits)?;
+        let request = Request::from_parts(head, body);
         let forwarding = Forwarding {
             peer: context.peer,
             is_trusted,
+            is_tls: context.is_tls,
             strip_prefix: strip_prefix.as_deref(),
             host: new_host.as_deref(),
             worker: self.worker,
             key,
             tunnel_idle: active.tunnel_idle,
         };
-        let mut response = forward(upstream, request, forwarding).await?;
+        let forwarded = forward(upstream, request, forwarding).await;
+        let mut response =
+            forwarded.map_err(|error| outcome.and_then(|it| it.error()).unwrap_or(error))?;
         if let Some(headers) = limit_headers {
             response.headers_mut().extend(headers);
         }
@@ -181,7 +242,7 @@ impl Handler for GatewayHandler {
         request: Request<Incoming>,
         connection: &Connection<ConnectionContext>,
     ) -> Self::Future {
-        Box::pin(self.clone().answer(request, connection.context))
+        Box::pin(self.clone().answer(request, connection.context.clone()))
     }
 
     fn overloaded(&self, _: &Request<Incoming>) -> Self::Response {
@@ -196,6 +257,9 @@ impl Handler for GatewayHandler {
         if let Some(tunnel) = response.body_mut().take_tunnel() {
             in_flight.connection().set_tunnel(Box::pin(tunnel.run()));
         }
+        if response.body().leaves_request_body() {
+            in_flight.connection().discard_body();
+        }
         response.body_mut().keep(in_flight);
         response
     }
@@ -206,6 +270,8 @@ impl fmt::Display for CompileError {
         match self {
             Self::Route(error) => error.fmt(f),
             Self::Upstream(error) => error.fmt(f),
+            Self::Access(error) => write!(f, "access: {error}"),
+            Self::Connections(error) => write!(f, "connections: {error}"),
         }
     }
 }

@@ -10,6 +10,8 @@
 //! - [`gateway`] starts the process and its workers; each is a thread with an accept loop, its own
 //!   connections and its own idle connections to upstreams.
 //! - [`config`] loads the file of a gateway and follows its changes.
+//! - `listener` decides about a connection before its first request: access lists, limits of the
+//!   client address, PROXY protocol, TLS.
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
@@ -21,12 +23,14 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod client_body;
 pub mod config;
 mod error;
 mod forward;
 pub mod gateway;
 mod handler;
 mod limit;
+mod listener;
 pub mod route;
 #[cfg(test)]
 mod tests;

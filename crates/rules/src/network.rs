@@ -113,6 +113,12 @@ impl Network {
     }
 }
 
+impl From<Network> for IpNet {
+    fn from(network: Network) -> Self {
+        network.0
+    }
+}
+
 impl FromStr for Network {
     type Err = NetworkError;
 

@@ -117,6 +117,18 @@ pub enum Event {
     ConnectionClosed,
     /// A connection was refused at the connection limit.
     ConnectionRefused,
+    /// A client on a deny list was rejected.
+    ClientDenied,
+    /// A client was rejected at the limit of its open connections.
+    ClientOverOpen,
+    /// A client was rejected at the limit of its new connections.
+    ClientOverRate,
+    /// A client was rejected at the limit of its TLS handshakes.
+    ClientOverTlsRate,
+    /// A proxy sent no valid PROXY header in time.
+    ProxyHeaderFailed,
+    /// A TLS handshake failed, or took too long.
+    TlsHandshakeFailed,
     /// A snapshot was not restored: counters started at zero.
     SnapshotNotRestored,
     /// A snapshot was not saved.
@@ -275,7 +287,7 @@ mod index {
 
 impl Event {
     /// All variants, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::UnknownDomain,
         Self::GlobalShadow,
         Self::RulesLoaded,
@@ -283,6 +295,12 @@ impl Event {
         Self::ConnectionOpened,
         Self::ConnectionClosed,
         Self::ConnectionRefused,
+        Self::ClientDenied,
+        Self::ClientOverOpen,
+        Self::ClientOverRate,
+        Self::ClientOverTlsRate,
+        Self::ProxyHeaderFailed,
+        Self::TlsHandshakeFailed,
         Self::SnapshotNotRestored,
         Self::SnapshotNotSaved,
         Self::RespAuthFailed,

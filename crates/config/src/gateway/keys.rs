@@ -88,6 +88,12 @@ pub(crate) const GATEWAY: Section = Section {
             "127.0.0.1:6070",
             "Address of the admin endpoint: metrics, readiness, configuration. Default: `127.0.0.1:6070`.",
         ),
+        key(
+            "handover",
+            Kind::Text,
+            "/run/sluicegate/handover.sock",
+            "UNIX socket over which the next process takes the listening sockets: a restart refuses no connection. Default: none.",
+        ),
         key("rules", TEXTS, "rules.yaml", "Files and directories of rules. Default: none."),
         key(
             "trusted_proxies",

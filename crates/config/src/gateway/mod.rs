@@ -42,6 +42,8 @@ pub struct GatewayConfig {
     pub listeners: Vec<ListenerConfig>,
     /// `admin`: address of the admin endpoint.
     pub admin: Option<SocketAddr>,
+    /// `handover`: UNIX socket over which the next process takes the listening sockets.
+    pub handover: Option<PathBuf>,
     /// `rules`: files of rules.
     pub rules: Vec<PathBuf>,
     /// `trusted_proxies`: peers whose forwarding headers are believed.
@@ -224,6 +226,7 @@ impl Default for GatewayConfig {
         Self {
             listeners: Vec::new(),
             admin: None,
+            handover: None,
             rules: Vec::new(),
             trusted_proxies: Vec::new(),
             access: AccessConfig::default(),

@@ -54,6 +54,8 @@ impl Reader<'_> {
                 self.one_or_many(&value, GATEWAY.example_of("listen"), Self::listener);
         }
         config.admin = self.get(&mut fields, &GATEWAY, "admin", parse::address);
+        let handover = self.get(&mut fields, &GATEWAY, "handover", parse::path);
+        config.handover = handover.map(|path| self.base.join(path));
         if let Some(value) = self.value(&mut fields, &GATEWAY, "rules") {
             config.rules = self.one_or_many(&value, "rules.yaml", Self::path);
         }

@@ -82,7 +82,8 @@ pub(super) fn rewrite_request(
         append_address(headers, peer.to_canonical());
     }
     if let Entry::Vacant(vacant) = headers.entry(X_FORWARDED_PROTO) {
-        vacant.insert(HeaderValue::from_static("http"));
+        let scheme = if forwarding.is_tls { "https" } else { "http" };
+        vacant.insert(HeaderValue::from_static(scheme));
     }
     if let Entry::Vacant(vacant) = headers.entry(X_FORWARDED_HOST) {
         vacant.insert(host.clone());

@@ -23,6 +23,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) peer: Option<IpAddr>,
     /// Whether what it says about the clients behind it is true.
     pub(crate) is_trusted: bool,
+    /// Whether its connection is encrypted.
+    pub(crate) is_tls: bool,
     /// Removed from the path.
     pub(crate) strip_prefix: Option<&'a str>,
     /// Sent in place of the client's host.

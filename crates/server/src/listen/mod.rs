@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -93,7 +93,12 @@ pub async fn serve(
             connections.spawn(connection);
         }
     }
-    drop(listener);
+    // Closing the listener would reset the connections that wait to be accepted.
+    for socket in listener.into_waiting() {
+        if let Some(connection) = connect(socket, Stopped(stopping.subscribe())) {
+            connections.spawn(connection);
+        }
+    }
     stopping.send_replace(true);
     let ended = async { while connections.join_next().await.is_some() {} };
     // Connections that take longer are aborted with the set.
@@ -127,7 +132,7 @@ impl Listener {
     ///
     /// # Errors
     /// Fatal accept errors. Per-connection and transient errors are handled here.
-    async fn accept(&self) -> io::Result<Socket> {
+    pub async fn accept(&self) -> io::Result<Socket> {
         loop {
             match self.accept_one().await {
                 Err(error) if is_fatal(&error) => return Err(error),
@@ -140,17 +145,30 @@ impl Listener {
 
     async fn accept_one(&self) -> io::Result<Socket> {
         match self {
-            Self::Tcp(listener) => {
-                let (socket, _) = listener.accept().await?;
-                // Responses are small and complete: Nagle's algorithm would only delay them.
-                let _ = socket.set_nodelay(true);
-                Ok(Socket::Tcp(socket))
-            }
+            Self::Tcp(listener) => Ok(Socket::new(listener.accept().await?.0)),
             #[cfg(unix)]
             Self::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
             #[cfg(unix)]
             Self::UnixFile(file) => Ok(Socket::Unix(file.listener().accept().await?.0)),
         }
+    }
+}
+
+impl Listener {
+    /// Accepts the connections that wait, and closes the listener.
+    fn into_waiting(self) -> Vec<Socket> {
+        /// More than any backlog: a flood of clients does not keep the listener open.
+        const WAITING_MAX: usize = 8_192;
+
+        // The runtime learns of connections by events: only the system knows all that wait.
+        let Self::Tcp(listener) = self else { return Vec::new() };
+        let Ok(listener) = listener.into_std() else { return Vec::new() };
+        let accept = || {
+            let (socket, _) = listener.accept().ok()?;
+            socket.set_nonblocking(true).ok()?;
+            TcpStream::from_std(socket).ok()
+        };
+        std::iter::from_fn(accept).take(WAITING_MAX).map(Socket::new).collect()
     }
 }
 

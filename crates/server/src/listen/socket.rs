@@ -40,6 +40,13 @@ macro_rules! delegate {
 }
 
 impl Socket {
+    /// A TCP connection.
+    pub(super) fn new(socket: TcpStream) -> Self {
+        // Responses are small and complete: Nagle's algorithm would only delay them.
+        let _ = socket.set_nodelay(true);
+        Self::Tcp(socket)
+    }
+
     /// The address of the client; `None` on a UNIX socket.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {

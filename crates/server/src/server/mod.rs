@@ -28,7 +28,7 @@ use crate::http;
 use crate::logs::events;
 use crate::resp;
 use crate::settings::Settings;
-use crate::tls::{Tls, TlsEvent};
+use crate::tls::Tls;
 
 /// Service with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
@@ -95,8 +95,7 @@ impl Server {
         let Self { node, tls, listeners, throttle, .. } = self;
         let (settings, app) = (node.settings().clone(), node.app().clone());
         if let Some(tls) = &tls {
-            let cert = settings.tls.as_ref().map(|files| files.cert.clone()).unwrap_or_default();
-            tls.on_event(move |event| report_tls(&cert.display(), event));
+            tls.log_events();
         }
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();
@@ -125,13 +124,6 @@ impl Server {
 
 fn failed_to(step: &str, reason: impl fmt::Display) -> StartError {
     StartError::Failed { step: step.to_owned(), reason: reason.to_string() }
-}
-
-fn report_tls(path: &dyn fmt::Display, event: &TlsEvent) {
-    match event {
-        TlsEvent::Reloaded => events::certificate_loaded(path),
-        TlsEvent::Refused(error) => events::certificate_rejected(path, error),
-    }
 }
 
 impl fmt::Display for StartError {

@@ -49,6 +49,11 @@ impl Stopping {
         }
     }
 
+    /// Ends the process without the delay for load balancers: another process serves already.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
     /// Runs an endpoint; when it ends, so do the others. A process without one of its endpoints
     /// looks alive but is not: it ends, so that its supervisor restarts it.
     ///
@@ -73,7 +78,18 @@ impl Node {
     ///
     /// # Errors
     /// When the rules are invalid, or an address or a file cannot be used.
-    pub async fn start(mut settings: Settings) -> Result<Self, StartError> {
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        Self::start_on(settings, |_| None).await
+    }
+
+    /// Starts with sockets of another process, where `inherited` has one for an address.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub async fn start_on(
+        mut settings: Settings,
+        mut inherited: impl FnMut(SocketAddr) -> Option<std::net::TcpListener>,
+    ) -> Result<Self, StartError> {
         let opened = snapshot::open(settings.snapshot.as_deref(), settings.identities_max);
         let (memory, snapshots, restoration) =
             opened.map_err(|error| failed_to("open the snapshot", error))?;
@@ -104,11 +120,17 @@ impl Node {
             .build();
         snapshot::report(&app, snapshots.as_ref(), &restoration);
         let rules = FollowedRules::load(&app, &settings)?;
-        let (admin, address) = endpoints::listen(settings.admin)?;
+        let mut listen = |address| match inherited(address) {
+            Some(socket) => TcpListener::from_std(socket)
+                .map(|listener| (listener, address))
+                .map_err(|error| failed_to(&format!("listen on `{address}`"), error)),
+            None => endpoints::listen(address),
+        };
+        let (admin, address) = listen(settings.admin)?;
         settings.admin = address;
         let metrics = match &mut settings.metrics {
             Some(metrics) => {
-                let (listener, address) = endpoints::listen(metrics.address)?;
+                let (listener, address) = listen(metrics.address)?;
                 metrics.address = address;
                 Some(listener)
             }
@@ -133,6 +155,18 @@ impl Node {
     #[must_use]
     pub const fn admin_address(&self) -> SocketAddr {
         self.settings.admin
+    }
+
+    /// The sockets of operators, for another process.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    #[cfg(unix)]
+    pub fn operator_sockets(&self) -> io::Result<Vec<std::os::fd::OwnedFd>> {
+        use std::os::fd::AsFd;
+
+        let sockets = std::iter::once(&self.admin).chain(&self.metrics);
+        sockets.map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }
 
     /// Serves the endpoints for operators and `endpoints` until `stop` is ready, then shuts down

@@ -34,8 +34,8 @@ impl Settings {
         });
         let tls = self.tls.as_ref().map(|tls| {
             json!({
-                "cert": path(&tls.cert),
-                "key": path(&tls.key),
+                "cert": tls.certificates.first().map(|files| path(&files.cert)),
+                "key": tls.certificates.first().map(|files| path(&files.key)),
                 "client_ca": tls.client_ca.as_deref().map(path),
                 "client_san": tls.client_san,
             })

@@ -397,7 +397,7 @@ fn tls_files(read: &mut Reader<'_>) -> Option<tls::TlsFiles> {
                         .to_owned(),
                 );
             }
-            Some(tls::TlsFiles { cert, key, client_ca, client_san })
+            Some(tls::TlsFiles { client_ca, client_san, ..tls::TlsFiles::new(cert, key) })
         }
         (None, None) if !envoy_tls && client_ca.is_none() && client_san.is_none() => None,
         _ => {

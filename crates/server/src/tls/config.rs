@@ -13,33 +13,47 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
+    ALL_VERSIONS, CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
 };
 use webpki::EndEntityCert;
 
 use super::TlsError;
+use super::resolver::CertificateResolver;
 
-/// Paths of the PEM files.
+/// PEM files of an endpoint, and what it requires of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificate of the server, followed by the intermediate certificates.
-    pub cert: PathBuf,
-    /// Its key, as PKCS #8, PKCS #1 or SEC 1.
-    pub key: PathBuf,
+    /// Certificates, chosen by the name that a client requests; the first for unknown names.
+    pub certificates: Vec<CertificateFiles>,
     /// CA of client certificates; if set, every client must have one.
     pub client_ca: Option<PathBuf>,
     /// Subject alternative name (DNS name, IP address or URI) required of client certificates.
     pub client_san: Option<String>,
+    /// Whether TLS 1.2 is refused.
+    pub only_tls13: bool,
+    /// Application protocols (ALPN), in order of preference.
+    pub alpn: &'static [&'static [u8]],
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// Certificate of the server, followed by the intermediate certificates.
+    pub cert: PathBuf,
+    /// Its key, as PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
 }
 
 /// Contents of the files.
 #[derive(Debug)]
 pub(super) struct Contents {
-    pub(super) cert: io::Result<Vec<u8>>,
-    pub(super) key: io::Result<Vec<u8>>,
-    pub(super) client_ca: Option<io::Result<Vec<u8>>>,
+    /// Chain and key of each certificate.
+    certificates: Vec<[io::Result<Vec<u8>>; 2]>,
+    client_ca: Option<io::Result<Vec<u8>>>,
 }
 
 /// Hash of the contents, to detect changes.
@@ -53,6 +67,18 @@ const READS_MAX: usize = 5;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 impl TlsFiles {
+    /// One certificate, for HTTP/2.
+    #[must_use]
+    pub fn new(cert: PathBuf, key: PathBuf) -> Self {
+        Self {
+            certificates: vec![CertificateFiles { cert, key }],
+            client_ca: None,
+            client_san: None,
+            only_tls13: false,
+            alpn: &[b"h2"],
+        }
+    }
+
     /// Reads the files until two reads agree, since they may be replaced one after the other.
     pub(super) fn read_stable(&self) -> Contents {
         let mut last = self.read();
@@ -67,9 +93,9 @@ impl TlsFiles {
     }
 
     fn read(&self) -> Contents {
+        let pair = |files: &CertificateFiles| [read(&files.cert), read(&files.key)];
         Contents {
-            cert: read(&self.cert),
-            key: read(&self.key),
+            certificates: self.certificates.iter().map(pair).collect(),
             client_ca: self.client_ca.as_deref().map(read),
         }
     }
@@ -89,36 +115,50 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 impl Contents {
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let mut hasher = DefaultHasher::new();
-        for file in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()] {
-            let file = file.map(|file| file.as_ref().map_err(io::Error::kind));
-            file.hash(&mut hasher);
+        for file in self.certificates.iter().flatten().chain(&self.client_ca) {
+            file.as_ref().map_err(io::Error::kind).hash(&mut hasher);
         }
         Fingerprint(hasher.finish())
     }
 }
 
 pub(super) fn build(files: &TlsFiles, contents: Contents) -> Result<ServerConfig, TlsError> {
-    let chain = read_certificates(&files.cert, contents.cert)?;
-    let key = read_key(&files.key, contents.key)?;
     let provider = Arc::new(ring::default_provider());
-    let malformed =
-        |error: Error| TlsError::Malformed { path: files.cert.clone(), reason: error.to_string() };
+    let mut certificates = Vec::with_capacity(files.certificates.len());
+    for (files, [cert, key]) in files.certificates.iter().zip(contents.certificates) {
+        certificates.push(certified_key(files, cert, key, &provider)?);
+    }
+    let resolver = CertificateResolver::new(certificates).ok_or(TlsError::NoCertificateFile)?;
+    let versions = if files.only_tls13 { &[&TLS13][..] } else { ALL_VERSIONS };
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(malformed)?;
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Unsupported { reason: error.to_string() })?;
     let builder = match verifier(files, contents.client_ca, provider)? {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = files.alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+fn certified_key(
+    files: &CertificateFiles,
+    cert: io::Result<Vec<u8>>,
+    key: io::Result<Vec<u8>>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let chain = read_certificates(&files.cert, cert)?;
+    let key = read_key(&files.key, key)?;
+    let malformed =
+        |path: &Path, reason: String| TlsError::Malformed { path: path.to_owned(), reason };
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         Error::InconsistentKeys(_) => {
             TlsError::KeyMismatch { cert: files.cert.clone(), key: files.key.clone() }
         }
-        Error::General(reason) => TlsError::Malformed { path: files.key.clone(), reason },
-        error => malformed(error),
-    })?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+        Error::General(reason) => malformed(&files.key, reason),
+        error => malformed(&files.cert, error.to_string()),
+    })
 }
 
 /// Verifier of client certificates, if they are required.

@@ -4,9 +4,10 @@
 //! directory, so changes are detected by content and not by modification time. The files are read
 //! periodically; new contents are used if they are complete and match, otherwise the old
 //! certificate stays and the error is reported once. Connections retain the certificate of their
-//! handshake.
+//! handshake. An endpoint with several certificates chooses one by the requested name.
 
 mod config;
+mod resolver;
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use self::config::Fingerprint;
-pub use self::config::TlsFiles;
+pub use self::config::{CertificateFiles, TlsFiles};
+use crate::logs::events;
 
 /// Interval between reads of the files.
 pub const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -90,6 +92,13 @@ pub enum TlsError {
         /// Path of the key.
         key: PathBuf,
     },
+    /// No certificate is configured.
+    NoCertificateFile,
+    /// No usable combination of versions and algorithms.
+    Unsupported {
+        /// Reason, from the TLS library.
+        reason: String,
+    },
     /// A name is required of client certificates, but no CA is configured.
     SanWithoutCa {
         /// Required name.
@@ -113,6 +122,16 @@ impl Tls {
     /// Sets the handler of events, replacing the previous one.
     pub fn on_event(&self, handler: impl Fn(&TlsEvent) + Send + Sync + 'static) {
         *self.inner.handler.lock() = Some(Arc::new(handler));
+    }
+
+    /// Logs reloads, with the path of the first certificate.
+    pub fn log_events(&self) {
+        let first = self.inner.files.certificates.first();
+        let path = first.map(|files| files.cert.clone()).unwrap_or_default();
+        self.on_event(move |event| match event {
+            TlsEvent::Reloaded => events::certificate_loaded(&path.display()),
+            TlsEvent::Refused(error) => events::certificate_rejected(&path.display(), error),
+        });
     }
 
     /// Reads the files and uses new contents; returns whether there were any. Contents that were
@@ -158,7 +177,10 @@ impl Tls {
     }
 
     /// Performs the handshake of a connection.
-    pub(crate) async fn accept<S>(&self, socket: S) -> io::Result<TlsStream<S>>
+    ///
+    /// # Errors
+    /// When the client fails to prove who it is, breaks the protocol or goes away.
+    pub async fn accept<S>(&self, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -204,6 +226,8 @@ impl fmt::Display for TlsError {
                      certificate must be the server's; write both files again"
                 )
             }
+            Self::NoCertificateFile => f.write_str("no certificate is configured; name one"),
+            Self::Unsupported { reason } => write!(f, "{reason}"),
             Self::SanWithoutCa { san } => {
                 write!(
                     f,

@@ -118,8 +118,7 @@ impl Dir {
     }
 
     pub(crate) fn files(&self) -> TlsFiles {
-        let (cert, key) = (self.path("tls.crt"), self.path("tls.key"));
-        TlsFiles { cert, key, client_ca: None, client_san: None }
+        TlsFiles::new(self.path("tls.crt"), self.path("tls.key"))
     }
 
     pub(crate) fn files_for_clients(&self, ca: &Ca, name: Option<&str>) -> TlsFiles {

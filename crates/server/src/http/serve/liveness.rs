@@ -113,6 +113,18 @@ impl Liveness {
         self.in_head.store(false, Relaxed);
     }
 
+    /// Whether a request has begun, on HTTP/2 at least the connection itself.
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_http2.load(Relaxed) || self.events.load(Relaxed) > 0
+    }
+
+    /// What still arrives is as a head that was rejected.
+    pub(super) fn discard_body(&self) {
+        if !self.is_http2.load(Relaxed) {
+            self.in_head.store(true, Relaxed);
+        }
+    }
+
     pub(super) fn requests_in_flight(&self) -> usize {
         self.in_flight.load(Relaxed)
     }

@@ -8,9 +8,11 @@ mod service;
 
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -21,7 +23,7 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use self::liveness::{HttpObserver, Liveness, LivenessCheck, Watchdog};
 use self::service::ConnectionService;
@@ -134,9 +136,16 @@ pub struct HttpLimits {
 /// Memory of an open connection, with its buffers and an incomplete head: measured, 30 KiB of
 /// HTTP/1.1 and 32 KiB of HTTP/2.
 const CONNECTION_BYTES: usize = 32 << 10;
+/// Time for the first request of a connection that was opened just before the server stops.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// Flow control windows of HTTP/2.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+
+/// Streams that a client may reset before they are served; more end the connection (rapid reset).
+const RESET_STREAMS_MAX: usize = 20;
+/// Streams that may be reset for errors of the client; more end the connection.
+const LOCAL_RESETS_MAX: usize = 256;
 
 impl HttpServer {
     /// Serves these routes.
@@ -231,6 +240,18 @@ impl<H: Handler> HttpServer<H> {
                 _ = served.as_mut() => break,
                 () = &mut stop, if !stopping => {
                     stopping = true;
+                    if !connection.liveness.has_begun() {
+                        // The first request of a new connection is on its way, and hyper would
+                        // close the connection at once.
+                        let begun = poll_fn(|cx| match served.as_mut().poll(cx) {
+                            Poll::Ready(_) => Poll::Ready(true),
+                            Poll::Pending if connection.liveness.has_begun() => Poll::Ready(false),
+                            Poll::Pending => Poll::Pending,
+                        });
+                        if timeout(FIRST_REQUEST_GRACE, begun).await == Ok(true) {
+                            break;
+                        }
+                    }
                     served.as_mut().graceful_shutdown();
                 }
                 () = &mut next_check => {
@@ -257,6 +278,12 @@ impl<C> Connection<C> {
     /// connection, counts as a request in flight, and is drained like one.
     pub fn set_tunnel(&self, tunnel: ConnectionFuture) {
         *self.tunnel.lock() = Some(Tunnel(tunnel));
+    }
+
+    /// The rest of a request's body is not read: once its response is sent, what still arrives is
+    /// discarded.
+    pub fn discard_body(&self) {
+        self.liveness.discard_body();
     }
 
     /// The memory account of the connection.
@@ -292,6 +319,8 @@ fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
         .max_concurrent_streams(limits.streams())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
+        .max_local_error_reset_streams(LOCAL_RESETS_MAX)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX));
     builder
 }

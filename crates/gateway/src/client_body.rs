@@ -1,0 +1,188 @@
+//! The body of a request as a client sends it: bounded in size, and in time between two pieces.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::body::BoxError;
+use crate::error::ProxyError;
+
+/// Limits of the bodies of requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyLimits {
+    /// Bytes of a body.
+    pub(crate) bytes_max: u64,
+    /// Time between two pieces.
+    pub(crate) timeout: Duration,
+}
+
+/// A body within limits.
+#[derive(Debug)]
+pub(crate) struct ClientBody<B = Incoming> {
+    body: B,
+    bytes_left: u64,
+    timeout: Duration,
+    /// Created when the client has to be waited for the first time.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the client is being waited for.
+    is_waiting: bool,
+    outcome: BodyOutcome,
+}
+
+/// Why a body ended early, if it did.
+#[derive(Debug, Clone)]
+pub(crate) struct BodyOutcome(Arc<AtomicU8>);
+
+const TOO_LARGE: u8 = 1;
+const TIMED_OUT: u8 = 2;
+
+impl BodyOutcome {
+    /// The error of a client that exceeded the limits.
+    pub(crate) fn error(&self) -> Option<ProxyError> {
+        match self.0.load(Relaxed) {
+            TOO_LARGE => Some(ProxyError::BodyTooLarge),
+            TIMED_OUT => Some(ProxyError::BodyTimeout),
+            _ => None,
+        }
+    }
+
+    fn fail(&self, reason: u8) -> BoxError {
+        self.0.store(reason, Relaxed);
+        let reason = if reason == TOO_LARGE { "body too large" } else { "body timed out" };
+        reason.into()
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> ClientBody<B> {
+    /// Limits a body.
+    ///
+    /// # Errors
+    /// When its length is known, and too large.
+    pub(crate) fn new(body: B, limits: BodyLimits) -> Result<Self, ProxyError> {
+        let BodyLimits { bytes_max, timeout } = limits;
+        if body.size_hint().lower() > bytes_max {
+            return Err(ProxyError::BodyTooLarge);
+        }
+        Ok(Self {
+            body,
+            bytes_left: bytes_max,
+            timeout,
+            timer: None,
+            is_waiting: false,
+            outcome: BodyOutcome(Arc::default()),
+        })
+    }
+
+    /// Handle to the outcome.
+    pub(crate) fn outcome(&self) -> BodyOutcome {
+        self.outcome.clone()
+    }
+
+    /// Whether the client was waited for too long.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { timeout, timer, is_waiting, .. } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*timeout)));
+        if !std::mem::replace(is_waiting, true) {
+            timer.as_mut().reset(Instant::now() + *timeout);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ClientBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            return this.poll_timeout(cx).map(|()| Some(Err(this.outcome.fail(TIMED_OUT))));
+        };
+        this.is_waiting = false;
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
+            _ => 0,
+        };
+        Poll::Ready(match this.bytes_left.checked_sub(bytes) {
+            Some(left) => {
+                this.bytes_left = left;
+                frame.map(|frame| frame.map_err(Into::into))
+            }
+            None => Some(Err(this.outcome.fail(TOO_LARGE))),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// Pieces, each after a delay.
+    struct Pieces(VecDeque<(Duration, usize)>, Option<Pin<Box<Sleep>>>);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let Self(pieces, timer) = &mut *self;
+            let Some((delay, length)) = pieces.front().copied() else { return Poll::Ready(None) };
+            let timer_now = timer.get_or_insert_with(|| Box::pin(sleep(delay)));
+            if timer_now.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            *timer = None;
+            pieces.pop_front();
+            Poll::Ready(Some(Ok(Frame::data(vec![0; length].into()))))
+        }
+    }
+
+    async fn read(pieces: &[(u64, usize)]) -> (usize, Option<ProxyError>) {
+        let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(30) };
+        let pieces = pieces.iter().map(|(secs, bytes)| (Duration::from_secs(*secs), *bytes));
+        let mut body = ClientBody::new(Pieces(pieces.collect(), None), limits).unwrap();
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+        }
+        (bytes, body.outcome().error())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_piece_has_the_time_of_its_own() {
+        assert_eq!(read(&[(29, 10), (29, 10), (29, 10)]).await, (30, None));
+        assert_eq!(read(&[(29, 10), (31, 10)]).await, (10, Some(ProxyError::BodyTimeout)));
+        assert_eq!(read(&[(31, 1)]).await, (0, Some(ProxyError::BodyTimeout)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_counted_while_they_stream() {
+        assert_eq!(read(&[(0, 60), (0, 40)]).await, (100, None));
+        assert_eq!(read(&[(0, 60), (0, 41)]).await, (60, Some(ProxyError::BodyTooLarge)));
+    }
+}

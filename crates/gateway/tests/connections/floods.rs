@@ -1,0 +1,140 @@
+//! HTTP/2 clients that exhaust a server by cheap frames.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Running, Upstream, config, within};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// `GET / HTTP/2` of `a`, with the static table of HPACK.
+const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM_AND_HEADERS: u8 = 5;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+async fn gateway() -> (Running, Upstream) {
+    let upstream = Upstream::start().await;
+    let mut config = config(&upstream);
+    config.timeouts.header = Duration::from_millis(400);
+    (Running::start(&config).await, upstream)
+}
+
+async fn connect(gateway: &Running) -> TcpStream {
+    let mut socket = gateway.connect().await;
+    socket.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await.unwrap();
+    socket
+}
+
+/// The error of the GOAWAY that ends a connection; `None` if it ends without.
+async fn goaway(socket: &mut TcpStream) -> Option<u32> {
+    loop {
+        let (kind, payload) = next(socket).await?;
+        if kind == GOAWAY {
+            return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+        }
+    }
+}
+
+async fn next(socket: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
+    let mut head = [0; 9];
+    within(socket.read_exact(&mut head)).await.ok()?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    within(socket.read_exact(&mut payload)).await.ok()?;
+    Some((head[3], payload))
+}
+
+#[tokio::test]
+async fn streams_are_limited() {
+    let (gateway, _upstream) = gateway().await;
+    let (kind, settings) = next(&mut connect(&gateway).await).await.unwrap();
+    assert_eq!(kind, SETTINGS);
+    let max_concurrent_streams = settings.chunks(6).find(|one| one[..2] == [0, 3]).unwrap();
+    assert_eq!(max_concurrent_streams[2..], 256_u32.to_be_bytes());
+}
+
+#[tokio::test]
+async fn a_rapid_reset_ends_the_connection() {
+    let (gateway, _upstream) = gateway().await;
+    let mut socket = connect(&gateway).await;
+    let mut flood = Vec::new();
+    for index in 0..2_000 {
+        let stream = 2 * index + 1;
+        flood.extend(frame(HEADERS, END_STREAM_AND_HEADERS, stream, GET));
+        flood.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+    }
+    // The gateway may close before all is sent.
+    let _ = socket.write_all(&flood).await;
+    assert_eq!(goaway(&mut socket).await, Some(ENHANCE_YOUR_CALM));
+    assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn continuations_without_end_end_the_connection() {
+    let (gateway, upstream) = gateway().await;
+    let mut socket = connect(&gateway).await;
+    let mut flood = frame(HEADERS, 1, 1, GET);
+    // A header of 4 KiB: literal, never indexed.
+    let header = [&[0x10, 1, b'x', 0x7f, 0x81, 0x1f][..], &[b'a'; 4_096]].concat();
+    for _ in 0..1_000 {
+        flood.extend(frame(CONTINUATION, 0, 1, &header));
+    }
+    let _ = socket.write_all(&flood).await;
+    // Whether it is told or not, it ends.
+    let _ = goaway(&mut socket).await;
+    while next(&mut socket).await.is_some() {}
+    assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
+    drop(upstream);
+}
+
+#[tokio::test]
+async fn a_client_that_floods_and_does_not_read_is_cut() {
+    let (gateway, _upstream) = gateway().await;
+    for flood in [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255])] {
+        let flood = flood.repeat(1_000);
+        let mut socket = connect(&gateway).await;
+        within(async { while socket.write_all(&flood).await.is_ok() {} }).await;
+        assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
+    }
+}
+
+#[tokio::test]
+async fn an_http2_head_that_is_too_long_gets_431() {
+    let (gateway, _upstream) = gateway().await;
+    let mut socket = connect(&gateway).await;
+    let header = [&[0x10, 1, b'x', 0x7f, 0x81, 0x7f][..], &[b'a'; 16_384]].concat();
+    let mut bytes = frame(HEADERS, 1, 1, GET);
+    for index in 0..5 {
+        let flags = if index == 4 { 4 } else { 0 };
+        for piece in [&header[..10_000], &header[10_000..]].iter().enumerate() {
+            let last = if piece.0 == 1 { flags } else { 0 };
+            bytes.extend(frame(CONTINUATION, last, 1, piece.1));
+        }
+    }
+    socket.write_all(&bytes).await.unwrap();
+    loop {
+        let (kind, payload) = next(&mut socket).await.expect("a response");
+        if kind == HEADERS {
+            // `:status` as a literal with the indexed name 8.
+            assert!(payload.windows(3).any(|bytes| bytes == b"431") || payload.contains(&0x48));
+            return;
+        }
+        assert_ne!(kind, GOAWAY, "the connection goes on");
+    }
+}

@@ -1,0 +1,56 @@
+//! Chooses the certificate of a connection by the name that the client requests (SNI).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use webpki::EndEntityCert;
+
+/// Certificates by the DNS names in them.
+#[derive(Debug)]
+pub(super) struct CertificateResolver {
+    /// Names in lower case; `*.example.com` for all directly below. Several certificates of one
+    /// name have different kinds of keys.
+    by_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
+    /// For clients that request no name, or an unknown one.
+    default: Arc<CertifiedKey>,
+}
+
+impl CertificateResolver {
+    /// The first certificate is the default; `None` if there is none.
+    pub(super) fn new(certificates: Vec<CertifiedKey>) -> Option<Self> {
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        let certificates: Vec<_> = certificates.into_iter().map(Arc::new).collect();
+        for certificate in &certificates {
+            for name in names_of(certificate) {
+                by_name.entry(name).or_default().push(certificate.clone());
+            }
+        }
+        let default = certificates.into_iter().next()?;
+        Some(Self { by_name, default })
+    }
+
+    /// The certificates of a name in lower case: exact, or of its wildcard.
+    fn find(&self, name: &str) -> Option<&[Arc<CertifiedKey>]> {
+        let wildcard = || self.by_name.get(&*format!("*.{}", name.split_once('.')?.1));
+        self.by_name.get(name).or_else(wildcard).map(Vec::as_slice)
+    }
+}
+
+impl ResolvesServerCert for CertificateResolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let found = name.and_then(|name| self.find(&name)).unwrap_or_default();
+        let schemes = hello.signature_schemes();
+        let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
+        found.iter().find(can_sign).or(Some(&self.default)).cloned()
+    }
+}
+
+fn names_of(certificate: &CertifiedKey) -> Vec<Box<str>> {
+    let certificate = certificate.end_entity_cert().ok();
+    let certificate = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+    let lower = |name: &str| name.to_ascii_lowercase().into();
+    certificate.map(|it| it.valid_dns_names().map(lower).collect()).unwrap_or_default()
+}
