@@ -38,7 +38,7 @@ impl RunningGateway {
                 vars.set_flag("--admin", "127.0.0.1:0");
                 let (settings, _) = Settings::read(&vars).unwrap();
                 let gateway = Gateway::start(settings, &config, Some(1)).await.unwrap();
-                started.send((gateway.address(), gateway.admin_address())).unwrap();
+                started.send((gateway.addresses()[0], gateway.admin_address())).unwrap();
                 let (_reload, reloads) = mpsc::channel(1);
                 let stop = async { drop(stopped.await) };
                 gateway.run(stop, reloads).await.unwrap();
