@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -96,9 +95,9 @@ impl Gateway {
         let listeners = listeners.into_iter().map(bound).collect::<Result<Vec<_>, StartError>>()?;
         let handover = match &config.handover {
             Some(path) => {
-                let sockets = sockets_of(&node, &listeners);
-                let sockets = sockets.map_err(|error| failed("copy the sockets", &error))?;
-                Some(inherited.into_handover(path, sockets))
+                let sockets = listeners.iter().flat_map(|listener| &listener.sockets);
+                let handover = inherited.into_handover(path, &node, sockets);
+                Some(handover.map_err(|error| failed("copy the sockets", &error))?)
             }
             None => None,
         };
@@ -185,15 +184,6 @@ impl Gateway {
         };
         node.run(endpoints, stop, reloads).await
     }
-}
-
-/// The sockets that the next process takes.
-fn sockets_of(node: &Node, listeners: &[BoundListener]) -> io::Result<Vec<OwnedFd>> {
-    let mut all = node.operator_sockets()?;
-    for socket in listeners.iter().flat_map(|listener| &listener.sockets) {
-        all.push(socket.try_clone()?.into());
-    }
-    Ok(all)
 }
 
 /// Stops the process when the next one has taken over; never completes.

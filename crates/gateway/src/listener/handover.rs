@@ -26,6 +26,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use sluicegate_server::listen::{Listener, Socket};
+use sluicegate_server::server::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -94,8 +95,17 @@ impl Inherited {
     }
 
     /// Prepares the handover of this process's own sockets.
-    pub(crate) fn into_handover(self, path: &Path, sockets: Vec<OwnedFd>) -> Handover {
-        Handover { path: path.to_owned(), sockets, predecessor: self.predecessor }
+    pub(crate) fn into_handover<'a>(
+        self,
+        path: &Path,
+        node: &Node,
+        listeners: impl Iterator<Item = &'a TcpListener>,
+    ) -> io::Result<Handover> {
+        let mut sockets = node.operator_sockets()?;
+        for socket in listeners {
+            sockets.push(socket.try_clone()?.into());
+        }
+        Ok(Handover { path: path.to_owned(), sockets, predecessor: self.predecessor })
     }
 }
 

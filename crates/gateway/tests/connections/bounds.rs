@@ -101,13 +101,14 @@ async fn a_body_that_stalls_gets_408() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_cut() {
-    let upstream = Upstream::start().await;
+    let mut upstream = Upstream::start().await;
     let gateway = Running::start(&hasty(&upstream)).await;
     let mut socket = gateway.connect().await;
     socket.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     // The connection of the metrics page is one.
     let open = "sluicegate_connections_open";
-    within(async { while gateway.metric("sluicegate_connections_total").await < 2 {} }).await;
+    upstream.arrival().await;
+    assert_eq!(gateway.metric(open).await, 2);
     within(async { while gateway.metric(open).await > 1 {} }).await;
     drop(socket);
 }
