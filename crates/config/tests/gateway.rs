@@ -70,6 +70,7 @@ fn every_key_is_read() {
     assert_eq!(config.access_log.unwrap().format, AccessLogFormat::Combined);
     let api = &config.upstreams[1];
     assert_eq!((api.name.as_str(), api.servers.len(), api.idle_max), ("api", 2, 64));
+    assert_eq!(api.resolvers, ["10.0.0.53:53".parse().unwrap()]);
     assert!(matches!(api.balance, Balance::Hash(_)));
     assert_eq!(api.health.as_ref().unwrap().status, (200, 299));
     assert_eq!(config.upstreams[2].balance, Balance::LeastConnections);

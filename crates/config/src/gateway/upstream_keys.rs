@@ -52,6 +52,12 @@ pub(crate) const UPSTREAM: Section = Section {
             "{ ca: internal-ca.pem }",
             "TLS options of `https` servers.",
         ),
+        key(
+            "resolvers",
+            Kind::OneOrMany(&Kind::Text),
+            "[10.0.0.53:53]",
+            "DNS servers that are asked for the names of servers. Default: the system's.",
+        ),
     ],
 };
 

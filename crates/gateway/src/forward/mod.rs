@@ -7,6 +7,7 @@ mod upgrade;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use http::header::UPGRADE;
 use http::{Request, Response, StatusCode, Version};
 
 pub(crate) use self::headers::host_of;
@@ -52,22 +53,16 @@ pub(crate) async fn forward(
         upgrade::set_headers(request.headers_mut(), upgrade);
     }
     let mut response = upstream.send(delivery, request).await?;
-    if let Some(client) = client {
-        let upgrade = response.headers().get(http::header::UPGRADE).cloned();
-        response = match upgrade::accepted(response, client, forwarding.tunnel_idle) {
-            Ok((mut response, tunnel)) => {
-                headers::rewrite_response(response.headers_mut());
-                if let Some(upgrade) = upgrade {
-                    upgrade::set_headers(response.headers_mut(), upgrade);
-                }
-                return Ok(response.map(|()| ResponseBody::tunnel(tunnel)));
-            }
-            Err(response) => response,
-        };
-    }
-    // The client has not asked for it.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(ProxyError::BadGateway);
+        // Only if the client has asked for it.
+        let client = client.ok_or(ProxyError::BadGateway)?;
+        let protocol = response.headers().get(UPGRADE).cloned();
+        let (mut response, tunnel) = upgrade::split(response, client, forwarding.tunnel_idle);
+        headers::rewrite_response(response.headers_mut());
+        if let Some(protocol) = protocol {
+            upgrade::set_headers(response.headers_mut(), protocol);
+        }
+        return Ok(response.map(|()| ResponseBody::tunnel(tunnel)));
     }
     headers::rewrite_response(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
@@ -62,19 +62,15 @@ pub(super) fn set_headers(headers: &mut HeaderMap, upgrade: HeaderValue) {
     headers.insert(UPGRADE, upgrade);
 }
 
-/// Splits the response to an upgrade; `None` if the upstream does not switch protocols.
-pub(super) fn accepted(
+/// Splits a response that switches protocols.
+pub(super) fn split(
     mut response: Response<UpstreamBody>,
     client: OnUpgrade,
     idle: Duration,
-) -> Result<(Response<()>, Tunnel), Response<UpstreamBody>> {
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(response);
-    }
+) -> (Response<()>, Tunnel) {
     let upstream = hyper::upgrade::on(&mut response);
     let (head, body) = response.into_parts();
-    let tunnel = Tunnel { client, upstream, _body: body, idle };
-    Ok((Response::from_parts(head, ()), tunnel))
+    (Response::from_parts(head, ()), Tunnel { client, upstream, _body: body, idle })
 }
 
 impl Tunnel {

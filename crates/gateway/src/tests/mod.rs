@@ -2,6 +2,7 @@
 
 mod failures;
 mod framing;
+mod grpc;
 mod http2;
 mod paths;
 mod tunnels;

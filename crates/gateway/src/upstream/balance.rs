@@ -38,11 +38,11 @@ pub(super) fn choose<'a>(
         .or_else(|| select(servers, choice, |server| !is_tried(server)))
 }
 
-fn select<'a>(
-    servers: &'a [Arc<Server>],
+fn select(
+    servers: &[Arc<Server>],
     choice: Choice,
     is_candidate: impl Fn(&Arc<Server>) -> bool,
-) -> Option<&'a Arc<Server>> {
+) -> Option<&Arc<Server>> {
     let candidates = || servers.iter().filter(|server| is_candidate(server));
     match choice {
         Choice::Turn(turn) => {

@@ -173,7 +173,7 @@ fn to_http2(request: &mut Request<RequestBody>, scheme: Scheme) -> Option<()> {
     if let Some(host) = host {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(scheme);
-        parts.authority = Some(Authority::from_maybe_shared(host.as_bytes().to_vec()).ok()?);
+        parts.authority = Some(Authority::try_from(host.as_bytes()).ok()?);
         let path = request.uri().path_and_query().cloned();
         parts.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
         *request.uri_mut() = Uri::from_parts(parts).ok()?;

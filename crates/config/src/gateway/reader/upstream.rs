@@ -68,6 +68,11 @@ impl Reader<'_> {
             }
             upstream.tls = self.upstream_tls(&value).unwrap_or_default();
         }
+        if let Some(value) = self.value(&mut fields, &UPSTREAM, "resolvers") {
+            upstream.resolvers = self.one_or_many(&value, "[10.0.0.53:53]", |reader, item| {
+                item.read("10.0.0.53:53", parse::address, reader.report).ok()
+            });
+        }
         self.close(fields, &UPSTREAM);
         Some(upstream)
     }
