@@ -80,7 +80,7 @@ impl ResponseBody {
     }
 
     /// Keeps a request in flight until the body is sent.
-    pub(crate) fn keep(&mut self, in_flight: InFlight<ConnectionContext>) {
+    pub(crate) fn attach(&mut self, in_flight: InFlight<ConnectionContext>) {
         self.in_flight = Some(in_flight);
     }
 }

@@ -260,7 +260,7 @@ impl Handler for GatewayHandler {
         if response.body().leaves_request_body() {
             in_flight.connection().discard_body();
         }
-        response.body_mut().keep(in_flight);
+        response.body_mut().attach(in_flight);
         response
     }
 }

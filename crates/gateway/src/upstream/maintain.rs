@@ -111,9 +111,9 @@ pub(super) async fn resolve(
                     (*addresses, *until) = (resolved.addresses, resolved.until);
                 }
                 Err(error) => {
-                    let kept = addresses.len();
+                    let retained = addresses.len();
                     *until = Instant::now() + RETRY;
-                    warn!(host, error, kept, "name of an upstream cannot be resolved");
+                    warn!(host, error, retained, "name of an upstream cannot be resolved");
                 }
             }
         }
