@@ -13,6 +13,7 @@ use crate::client_body::{BodyLimits, BodyOutcome, ClientBody};
 use crate::error::ProxyError;
 use crate::forward::Tunnel;
 use crate::handler::ConnectionContext;
+use crate::identity::BufferedBody;
 use crate::upstream::UpstreamBody;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -125,6 +126,8 @@ impl Body for ResponseBody {
 pub(crate) enum RequestBody {
     Empty,
     Client(ClientBody),
+    /// Its beginning was read.
+    Buffered(Box<BufferedBody>),
 }
 
 impl RequestBody {
@@ -157,6 +160,7 @@ impl Body for RequestBody {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Client(body) => Pin::new(body).poll_frame(cx),
+            Self::Buffered(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -164,6 +168,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Client(body) => body.is_end_stream(),
+            Self::Buffered(body) => body.is_end_stream(),
         }
     }
 
@@ -171,6 +176,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Client(body) => body.size_hint(),
+            Self::Buffered(body) => body.size_hint(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a request has no response of an upstream, and the response in its place.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::ResponseBody;
@@ -31,6 +31,50 @@ pub(crate) enum ProxyError {
     Timeout,
     /// Too many requests are in flight.
     Overload,
+    /// The route requires a credential.
+    Unauthorized(Challenge),
+    /// The keys of tokens are not loaded yet.
+    KeysUnavailable,
+}
+
+/// What a client must send to be authorized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// An API key of the file.
+    ApiKey,
+    /// A token.
+    Token,
+    /// A token that has not expired.
+    ExpiredToken,
+    /// Another token.
+    InvalidToken,
+    /// A client certificate.
+    ClientCertificate,
+}
+
+impl Challenge {
+    /// Value of `WWW-Authenticate` (RFC 9110, RFC 6750).
+    const fn header(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::ApiKey => "ApiKey",
+            Self::Token => "Bearer",
+            Self::ExpiredToken => {
+                r#"Bearer error="invalid_token", error_description="The token has expired""#
+            }
+            Self::InvalidToken => r#"Bearer error="invalid_token""#,
+            Self::ClientCertificate => "ClientCertificate",
+        })
+    }
+
+    const fn message(self) -> &'static str {
+        match self {
+            Self::ApiKey => "A valid API key is required.",
+            Self::Token => "A bearer token is required.",
+            Self::ExpiredToken => "The token has expired.",
+            Self::InvalidToken => "The token is not valid.",
+            Self::ClientCertificate => "A client certificate is required.",
+        }
+    }
 }
 
 /// Seconds after which a retry can make sense.
@@ -51,6 +95,8 @@ impl ProxyError {
             Self::BadGateway => "upstream_failed",
             Self::Timeout => "upstream_timeout",
             Self::Overload => "overload",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::KeysUnavailable => "keys_unavailable",
         }
     }
 
@@ -62,7 +108,10 @@ impl ProxyError {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::StoreAway | Self::Unavailable | Self::Overload => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreAway | Self::Unavailable | Self::Overload | Self::KeysUnavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -81,6 +130,8 @@ impl ProxyError {
             Self::BadGateway => "The server failed to answer.",
             Self::Timeout => "The server did not answer in time.",
             Self::Overload => "Too many requests are in progress. Try again.",
+            Self::Unauthorized(challenge) => challenge.message(),
+            Self::KeysUnavailable => "Tokens cannot be verified now. Try again.",
         }
     }
 
@@ -99,6 +150,9 @@ impl ProxyError {
         }
         if self.status().is_server_error() {
             headers.insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
+        if let Self::Unauthorized(challenge) = self {
+            headers.insert(WWW_AUTHENTICATE, challenge.header());
         }
         response
     }

@@ -149,6 +149,7 @@ impl Gateway {
         let Self { node, active, listeners, limits, workers, handover, follower } = self;
         let (app, style) = (node.app().clone(), node.settings().style);
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
+        app.add_metrics(active.load().identities.counts());
         let (config_followed, reloads) =
             config::run(follower, &app, active.clone(), workers, reloads);
         let endpoints = |stopping: &Stopping| {

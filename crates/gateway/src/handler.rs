@@ -23,6 +23,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::client_body::BodyLimits;
 use crate::error::ProxyError;
 use crate::forward::{Forwarding, forward, host_of, normalize};
+use crate::identity::{Identities, IdentityError};
 use crate::limit::{Decision, attributes, decide};
 use crate::listener::access::{Access, AccessError, AccessList};
 use crate::listener::certificate::ClientCertificate;
@@ -44,6 +45,15 @@ pub(crate) struct ConnectionContext {
     pub(crate) redirect: Option<HttpsPort>,
     /// The verified certificate of the client.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
+    /// JA4 of the TLS client, if a route uses it.
+    pub(crate) ja4: Option<Arc<str>>,
+}
+
+impl ConnectionContext {
+    /// The client of its verified certificate.
+    pub(crate) fn client_certificate(&self) -> Option<&str> {
+        self.certificate.as_ref().map(|certificate| certificate.identity())
+    }
 }
 
 /// The configuration in force, compiled.
@@ -57,6 +67,7 @@ pub(crate) struct Active {
     pub(crate) access: AccessList,
     pub(crate) connection_limits: Arc<ConnectionLimiter>,
     body_limits: BodyLimits,
+    pub(crate) identities: Identities,
 }
 
 /// Why a configuration cannot be used.
@@ -70,6 +81,8 @@ pub(crate) enum CompileError {
     Access(AccessError),
     /// A limit of connections is invalid.
     Connections(LimitError),
+    /// Identities cannot be verified.
+    Identity(IdentityError),
 }
 
 /// The handler of one worker.
@@ -101,6 +114,8 @@ impl Active {
                 ConnectionLimiter::new(&config.connections).map_err(CompileError::Connections)?,
             ),
         };
+        let identities = previous.map(|previous| &previous.identities);
+        let identities = Identities::new(config, workers, identities);
         Ok(Self {
             table,
             routes: config.routes.clone(),
@@ -113,6 +128,7 @@ impl Active {
                 bytes_max: config.body_bytes_max.unwrap_or(u64::MAX),
                 timeout: config.timeouts.body,
             },
+            identities: identities.map_err(CompileError::Identity)?,
         })
     }
 
@@ -166,25 +182,35 @@ impl GatewayHandler {
         normalize(request.uri_mut())?;
         let host = host_of(&request)?.to_ascii_lowercase();
         let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
-        let route = match active.table.find(host, request.uri().path(), request.method()) {
-            Found::Route(index) => active.routes.get(index).ok_or(ProxyError::NoRoute)?,
+        let found = active.table.find(host, request.uri().path(), request.method());
+        let (index, route) = match found {
+            Found::Route(index) => (index, active.routes.get(index).ok_or(ProxyError::NoRoute)?),
             Found::OtherMethod => return Err(ProxyError::MethodNotAllowed),
             Found::None => return Err(ProxyError::NoRoute),
         };
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let (mut body, outcome) = RequestBody::new(body, active.body_limits)?;
         let is_trusted = context.peer.is_some_and(|peer| active.trusted_proxies.trust(peer));
         let mut is_exempt = context.is_exempt;
         if is_trusted && !active.access.is_empty() {
             is_exempt = active.is_exempt(context.peer, &HeaderLines(&head.headers))?;
         }
+        let client = match context.peer {
+            Some(peer) if is_trusted => {
+                Some(active.trusted_proxies.client_ip(peer, &HeaderLines(&head.headers)))
+            }
+            peer => peer,
+        };
+        let identified = active
+            .identities
+            .identify((index, route), &head, &mut body, &context, client, self.worker)
+            .await;
+        let identity = identified
+            .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
         let mut limit_headers = None;
         if let Some(limit) = route.limit.as_ref().filter(|_| !is_exempt) {
             let lines = HeaderLines(&head.headers);
-            let client = match context.peer {
-                Some(peer) if is_trusted => Some(active.trusted_proxies.client_ip(peer, &lines)),
-                peer => peer,
-            };
-            let attributes = attributes(&head, &lines, host, client);
+            let attributes = attributes(&head, &lines, host, client, &identity);
             match decide(&self.app, &self.style, limit, &head, &attributes).await? {
                 Decision::Denied(response) => return Ok(response),
                 Decision::Admitted(headers) => limit_headers = Some(headers),
@@ -198,18 +224,13 @@ impl GatewayHandler {
             None => None,
             Some(part) => {
                 let lines = HeaderLines(&head.headers);
-                let client = match context.peer {
-                    Some(peer) if is_trusted => {
-                        Some(active.trusted_proxies.client_ip(peer, &lines))
-                    }
-                    peer => peer,
-                };
+                let attributes = attributes(&head, &lines, host, client, &identity);
                 // A part that is no text is treated as missing: the limits have judged it.
-                let value = part.value(&attributes(&head, &lines, host, client)).ok().flatten();
+                let value = part.value(&attributes).ok().flatten();
                 value.map(|value| stable_hash(value.as_bytes()))
             }
         };
-        let (body, outcome) = RequestBody::new(body, active.body_limits)?;
+        identity.strip(&mut head);
         let request = Request::from_parts(head, body);
         let forwarding = Forwarding {
             peer: context.peer,
@@ -272,6 +293,7 @@ impl fmt::Display for CompileError {
             Self::Upstream(error) => error.fmt(f),
             Self::Access(error) => write!(f, "access: {error}"),
             Self::Connections(error) => write!(f, "connections: {error}"),
+            Self::Identity(error) => error.fmt(f),
         }
     }
 }

@@ -14,6 +14,7 @@
 //!   client address, PROXY protocol, TLS.
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
+//! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
 //!   connections.
 //!
@@ -29,6 +30,7 @@ mod error;
 mod forward;
 pub mod gateway;
 mod handler;
+pub mod identity;
 mod limit;
 mod listener;
 pub mod route;

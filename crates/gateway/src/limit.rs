@@ -14,6 +14,7 @@ use sluicegate_server::status::{denying_status, policies, write_limit_headers};
 
 use crate::body::ResponseBody;
 use crate::error::ProxyError;
+use crate::identity::ClientIdentity;
 
 /// The verdict of all limits of a request.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ pub(crate) fn attributes<'a>(
     lines: &'a HeaderLines<'a>,
     host: &'a str,
     client: Option<std::net::IpAddr>,
+    identity: &'a ClientIdentity<'a>,
 ) -> Attributes<'a> {
     let uri = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     Attributes {
@@ -107,6 +109,6 @@ pub(crate) fn attributes<'a>(
         host: Some(host.as_bytes()),
         uri: Some(uri.as_bytes()),
         headers: lines,
-        identity: None,
+        identity: Some(identity),
     }
 }

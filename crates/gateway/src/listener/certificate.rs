@@ -32,7 +32,6 @@ impl ClientCertificate {
         Some(Self { names, subject: parsed.subject().to_string() })
     }
 
-    #[allow(dead_code)] // For `client_certificate` in descriptors.
     /// The identity of the client: the first alternative name, otherwise the subject.
     pub(crate) fn identity(&self) -> &str {
         self.names.first().unwrap_or(&self.subject)

@@ -36,6 +36,7 @@ use self::certificate::ClientCertificate;
 use self::limits::Slot;
 use self::redirect::HttpsPort;
 use crate::handler::{ConnectionContext, GatewayHandler};
+use crate::identity::ClientHelloRecorder;
 
 /// Connections that wait to be accepted, for each worker.
 const BACKLOG_MAX: u32 = 4_096;
@@ -139,9 +140,12 @@ impl Endpoint {
         let Some(tls) = &self.tls else {
             return server.serve_connection(guard, context, socket, stopped.wait()).await;
         };
+        let uses_ja4 = server.handler().active.load().identities.uses_ja4();
+        let socket = ClientHelloRecorder::new(socket, uses_ja4);
         let handshake = timeout(self.timeouts.tls_handshake, tls.accept(socket)).await;
         match handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                context.ja4 = stream.get_mut().0.take_ja4().map(Arc::from);
                 let certificates = stream.get_ref().1.peer_certificates();
                 context.certificate = certificates
                     .and_then(|chain| ClientCertificate::new(chain.first()?))
@@ -184,6 +188,7 @@ impl Endpoint {
             is_tls: self.tls.is_some(),
             redirect: self.redirect,
             certificate: None,
+            ja4: None,
         }
     }
 }

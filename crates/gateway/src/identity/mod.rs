@@ -1,0 +1,379 @@
+//! Who sends a request: what limits know of a client beyond its address.
+//!
+//! ```text
+//!   request ── require ── 401 without a valid credential
+//!                │
+//!                └ parts of descriptors: jwt, api_key, json, geo, ja4, … ── limit
+//! ```
+//!
+//! Nothing is verified or read for a route that does not use it. A credential that is not valid is
+//! none: its parts are missing.
+
+mod api_key;
+mod buffered_body;
+mod client_hello;
+mod follow;
+mod geo;
+mod ja4;
+mod json;
+mod jwt;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use http::request::Parts;
+use sluicegate_config::gateway::api_keys::ApiKeyConfig;
+use sluicegate_config::gateway::route::{Credential, RouteConfig};
+use sluicegate_config::gateway::{GatewayConfig, JsonBodyConfig};
+use sluicegate_rules::mapping::{Identity, Part, Source};
+
+use self::api_key::ApiKeys;
+pub use self::api_key::hash_key;
+pub(crate) use self::buffered_body::BufferedBody;
+pub(crate) use self::client_hello::ClientHelloRecorder;
+use self::follow::{FollowedFiles, TaskGuard};
+use self::geo::Geo;
+use self::json::BodyError;
+use self::jwt::{JwtVerifier, Token, TokenError};
+use sluicegate_server::metrics::{Labels, MetricsSource, Page};
+
+use crate::body::RequestBody;
+use crate::error::{Challenge, ProxyError};
+use crate::handler::ConnectionContext;
+
+/// Why identities cannot be verified as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdentityError {
+    /// What failed.
+    pub(crate) step: String,
+    /// The reason, with the remedy.
+    pub(crate) reason: String,
+}
+
+/// Identifies clients.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    api_keys: Option<ApiKeys>,
+    jwt: Option<JwtVerifier>,
+    geo: Geo,
+    json_body: JsonBodyConfig,
+    /// By route.
+    needs: Vec<Needs>,
+    uses_ja4: bool,
+    counts: Arc<IdentityCounts>,
+    _files: Option<TaskGuard>,
+}
+
+/// What a route needs to know of a client.
+#[derive(Debug, Default)]
+struct Needs {
+    api_key: bool,
+    jwt: bool,
+    /// Fields of the body.
+    json: Box<[Box<str>]>,
+    required: Option<Credential>,
+}
+
+/// Counters of credentials and bodies that had no effect.
+#[derive(Debug, Default)]
+pub(crate) struct IdentityCounts {
+    /// Tokens that are not valid.
+    pub(crate) tokens_refused: AtomicU64,
+    /// Requests without a required credential.
+    pub(crate) unauthorized: AtomicU64,
+    /// Bodies longer than the bound.
+    pub(crate) bodies_too_long: AtomicU64,
+    /// Bodies that are not JSON.
+    pub(crate) bodies_malformed: AtomicU64,
+}
+
+/// What is known of a client.
+#[derive(Debug)]
+pub(crate) struct ClientIdentity<'a> {
+    identities: &'a Identities,
+    route: &'a RouteConfig,
+    connection: &'a ConnectionContext,
+    client: Option<IpAddr>,
+    needs: Option<&'a Needs>,
+    api_key: Option<Arc<ApiKeyConfig>>,
+    token: Option<Arc<Token>>,
+    json: Box<[Option<Box<str>>]>,
+}
+
+impl Identities {
+    /// Loads keys and databases. Must be called within a Tokio runtime.
+    /// Keys of a URL that the previous ones have too are not fetched again.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        workers: usize,
+        previous: Option<&Self>,
+    ) -> Result<Self, IdentityError> {
+        let mut files = FollowedFiles::default();
+        let identity = &config.identity;
+        let api_keys = identity.api_keys.as_ref();
+        let api_keys = api_keys.map(|config| ApiKeys::new(config, &mut files)).transpose()?;
+        let claims = claims(&config.routes);
+        let jwt = identity.jwt.as_ref();
+        let loaded = previous.and_then(|previous| previous.jwt.as_ref());
+        let jwt = jwt.map(|config| JwtVerifier::new(config, claims, workers, loaded, &mut files));
+        let jwt = jwt.transpose()?;
+        let geo = Geo::new(&identity.geo, &mut files)?;
+        let needs = config.routes.iter().map(Needs::new).collect();
+        let this = Self {
+            api_keys,
+            jwt,
+            geo,
+            json_body: identity.json_body,
+            needs,
+            uses_ja4: config.routes.iter().flat_map(sources).any(|source| *source == Source::Ja4),
+            counts: previous.map(|previous| previous.counts.clone()).unwrap_or_default(),
+            _files: files.start(),
+        };
+        this.check(&config.routes)?;
+        Ok(this)
+    }
+
+    /// Refuses what would never identify anybody.
+    fn check(&self, routes: &[RouteConfig]) -> Result<(), IdentityError> {
+        for (needs, route) in self.needs.iter().zip(routes) {
+            let missing = match () {
+                () if needs.api_key && self.api_keys.is_none() => "identity.api_keys",
+                () if needs.jwt && self.jwt.is_none() => "identity.jwt",
+                () => continue,
+            };
+            return Err(IdentityError {
+                step: format!("compile the route `{}`", route.name),
+                reason: format!("it uses what is not configured; add `{missing}`"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a route uses JA4.
+    pub(crate) const fn uses_ja4(&self) -> bool {
+        self.uses_ja4
+    }
+
+    /// Counters of all routes.
+    pub(crate) fn counts(&self) -> Arc<IdentityCounts> {
+        self.counts.clone()
+    }
+
+    /// Identifies the client of a request to the route of this index.
+    pub(crate) async fn identify<'a>(
+        &'a self,
+        (index, route): (usize, &'a RouteConfig),
+        head: &Parts,
+        body: &mut RequestBody,
+        connection: &'a ConnectionContext,
+        client: Option<IpAddr>,
+        worker: usize,
+    ) -> Result<ClientIdentity<'a>, ProxyError> {
+        let needs = self.needs.get(index).filter(|needs| !needs.is_empty());
+        let mut identity = ClientIdentity {
+            identities: self,
+            route,
+            connection,
+            client,
+            needs,
+            api_key: None,
+            token: None,
+            json: Box::default(),
+        };
+        if let Some(needs) = needs {
+            // Boxed, so that the future of other requests stays small.
+            Box::pin(self.verify(needs, &mut identity, head, body, worker)).await?;
+        }
+        Ok(identity)
+    }
+
+    async fn verify(
+        &self,
+        needs: &Needs,
+        identity: &mut ClientIdentity<'_>,
+        head: &Parts,
+        body: &mut RequestBody,
+        worker: usize,
+    ) -> Result<(), ProxyError> {
+        if needs.api_key {
+            identity.api_key = self.api_keys.as_ref().and_then(|keys| keys.find(head));
+        }
+        let mut token_error = TokenError::Missing;
+        if needs.jwt
+            && let Some(jwt) = &self.jwt
+        {
+            match jwt.verify(worker, &head.headers).await {
+                Ok(token) => identity.token = Some(token),
+                Err(error) => token_error = error,
+            }
+            if matches!(token_error, TokenError::Expired | TokenError::Invalid) {
+                self.counts.tokens_refused.fetch_add(1, Relaxed);
+            }
+        }
+        if let Some(required) = needs.required {
+            self.require(required, identity, token_error)?;
+        }
+        if !needs.json.is_empty() {
+            let fields = json::read_fields(&head.headers, body, self.json_body, &needs.json).await;
+            identity.json = self.fields_or_none(fields)?;
+        }
+        Ok(())
+    }
+
+    fn require(
+        &self,
+        required: Credential,
+        identity: &ClientIdentity<'_>,
+        token_error: TokenError,
+    ) -> Result<(), ProxyError> {
+        let challenge = match required {
+            Credential::ApiKey if identity.api_key.is_none() => Challenge::ApiKey,
+            Credential::Jwt if identity.token.is_none() => match token_error {
+                TokenError::KeysUnavailable => return Err(ProxyError::KeysUnavailable),
+                TokenError::Missing => Challenge::Token,
+                TokenError::Expired => Challenge::ExpiredToken,
+                TokenError::Invalid => Challenge::InvalidToken,
+            },
+            Credential::ClientCertificate
+                if identity.value(&Source::ClientCertificate).is_none() =>
+            {
+                Challenge::ClientCertificate
+            }
+            _ => return Ok(()),
+        };
+        self.counts.unauthorized.fetch_add(1, Relaxed);
+        Err(ProxyError::Unauthorized(challenge))
+    }
+
+    fn fields_or_none(
+        &self,
+        fields: Result<Box<[Option<Box<str>>]>, BodyError>,
+    ) -> Result<Box<[Option<Box<str>>]>, ProxyError> {
+        let count = match fields {
+            Ok(fields) => return Ok(fields),
+            Err(BodyError::Timeout) => return Err(ProxyError::BodyTimeout),
+            Err(BodyError::Aborted) => {
+                return Err(ProxyError::BadRequest("The body of the request is incomplete."));
+            }
+            Err(BodyError::NotJson) => return Ok(Box::default()),
+            Err(BodyError::TooLong) => &self.counts.bodies_too_long,
+            Err(BodyError::Malformed) => &self.counts.bodies_malformed,
+        };
+        count.fetch_add(1, Relaxed);
+        Ok(Box::default())
+    }
+}
+
+impl ClientIdentity<'_> {
+    /// Removes the credentials that are for the gateway alone.
+    pub(crate) fn strip(&self, head: &mut Parts) {
+        if self.needs.is_some_and(|needs| needs.api_key)
+            && let Some(keys) = &self.identities.api_keys
+        {
+            keys.strip(head);
+        }
+    }
+}
+
+impl Identity for ClientIdentity<'_> {
+    fn value<'a>(&'a self, source: &Source) -> Option<Cow<'a, str>> {
+        let borrowed = |text: &'a str| Some(Cow::Borrowed(text));
+        match source {
+            Source::Jwt(claim) => {
+                let (jwt, token) = (self.identities.jwt.as_ref()?, self.token.as_ref()?);
+                borrowed(jwt.claim(token, claim)?)
+            }
+            Source::ApiKey => borrowed(&self.api_key.as_ref()?.name),
+            Source::ApiKeyAttribute(name) => {
+                let mut attributes = self.api_key.as_ref()?.attributes.iter();
+                borrowed(&attributes.find(|(key, _)| key == name)?.1)
+            }
+            Source::Json(name) => {
+                let index = self.needs?.json.iter().position(|field| field == name)?;
+                borrowed(self.json.get(index)?.as_deref()?)
+            }
+            Source::Asn => self.identities.geo.asn(self.client?).map(Cow::Owned),
+            Source::Country => self.identities.geo.country(self.client?).map(Cow::Owned),
+            Source::PathTemplate => borrowed(&self.route.path),
+            Source::Route => borrowed(&self.route.name),
+            Source::Ja4 => borrowed(self.connection.ja4.as_deref()?),
+            Source::ClientCertificate => borrowed(self.connection.client_certificate()?),
+            _ => None,
+        }
+    }
+}
+
+impl MetricsSource for IdentityCounts {
+    fn put(&self, page: &mut Page) {
+        let help = "Requests without the credential that their route requires.";
+        page.counter("sluicegate_gateway_unauthorized_total", help)
+            .value(self.unauthorized.load(Relaxed));
+        let help = "Tokens that are not valid or have expired.";
+        page.counter("sluicegate_gateway_tokens_refused_total", help)
+            .value(self.tokens_refused.load(Relaxed));
+        let help = "Bodies whose fields are missing to limits, by reason.";
+        let mut bodies = page.counter("sluicegate_gateway_bodies_unread_total", help);
+        for (reason, count) in
+            [("too_long", &self.bodies_too_long), ("malformed", &self.bodies_malformed)]
+        {
+            bodies.labeled(&Labels::new("reason", reason), count.load(Relaxed));
+        }
+    }
+}
+
+impl Needs {
+    fn new(route: &RouteConfig) -> Self {
+        let mut needs = Self { required: route.require, ..Self::default() };
+        let mut json: Vec<Box<str>> = Vec::new();
+        for source in sources(route) {
+            match source {
+                Source::ApiKey | Source::ApiKeyAttribute(_) => needs.api_key = true,
+                Source::Jwt(_) => needs.jwt = true,
+                Source::Json(name) if !json.contains(name) => json.push(name.clone()),
+                _ => {}
+            }
+        }
+        needs.json = json.into();
+        needs.api_key |= needs.required == Some(Credential::ApiKey);
+        needs.jwt |= needs.required == Some(Credential::Jwt);
+        needs
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { api_key, jwt, json, required } = self;
+        !api_key && !jwt && json.is_empty() && required.is_none()
+    }
+}
+
+/// The sources of a route's limit.
+fn sources(route: &RouteConfig) -> impl Iterator<Item = &Source> {
+    let mapping = route.limit.iter().map(|limit| &limit.mapping);
+    let parts = mapping.flat_map(|mapping| {
+        mapping.descriptors.iter().flatten().map(|(_, part)| part).chain(&mapping.hits)
+    });
+    parts.map(|part: &Part| &part.source)
+}
+
+/// The claims that any route uses.
+fn claims(routes: &[RouteConfig]) -> Vec<Box<str>> {
+    let mut claims: Vec<Box<str>> = Vec::new();
+    for source in routes.iter().flat_map(sources) {
+        if let Source::Jwt(claim) = source
+            && !claims.contains(claim)
+        {
+            claims.push(claim.clone());
+        }
+    }
+    claims
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, self.reason)
+    }
+}
+
+impl std::error::Error for IdentityError {}
