@@ -10,7 +10,6 @@
 
 pub(crate) mod access;
 pub(crate) mod certificate;
-#[cfg_attr(not(unix), path = "no_handover.rs")]
 pub(crate) mod handover;
 pub(crate) mod limits;
 mod proxy_protocol;
