@@ -35,7 +35,7 @@ impl RunningGateway {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
-                let mut vars = Vars::new([("SHUTDOWN_DELAY", "0s")]);
+                let mut vars = Vars::new(Vec::<(String, String)>::new());
                 vars.set_flag("--admin", "127.0.0.1:0");
                 let (settings, _) = Settings::read(&vars).unwrap();
                 let gateway = Gateway::start(settings, &config, Some(1)).await.unwrap();

@@ -53,6 +53,23 @@ async fn a_tunnel_without_data_is_closed() {
 }
 
 #[tokio::test]
+async fn a_tunnel_is_drained() {
+    let mut gateway = RunningGateway::forwarding(upstream(&echo().await)).await;
+    let mut client = gateway.connect().await;
+    client.write_all(UPGRADE).await.unwrap();
+    assert!(read_head(&mut client).await.unwrap().starts_with("HTTP/1.1 101 "));
+    drop(gateway.stop.take());
+    let mut interval = tokio::time::interval(Duration::from_millis(10));
+    while TcpStream::connect(gateway.address).await.is_ok() {
+        interval.tick().await;
+    }
+    client.write_all(b"late").await.unwrap();
+    assert_eq!(read_until(&mut client, "late").await.as_deref(), Some("late"));
+    client.shutdown().await.unwrap();
+    closed(&mut client).await;
+}
+
+#[tokio::test]
 async fn an_upgrade_that_the_upstream_ignores_is_a_response() {
     let gateway = RunningGateway::forwarding(upstream(&named_server("plain").await)).await;
     let mut client = gateway.connect().await;
