@@ -5,6 +5,7 @@ use std::process::Command;
 use sluicegate_testkit::redis::Single;
 
 use super::process::Process;
+use super::upstream::Upstream;
 use super::{on_path, root, server, shell};
 
 /// Where a page says that a service listens: the word in its greeting, and the address.
@@ -20,6 +21,12 @@ const OPEN_RESP: &str = "--resp 127.0.0.1:6380";
 /// Where a page says that a second service listens, which it is told by flags.
 const SECOND: [(&str, &str); 3] =
     [("grpc", "127.0.0.1:9081"), ("http", "127.0.0.1:9080"), ("admin", "127.0.0.1:9070")];
+/// Where a page says that a gateway listens, and the lines of its greeting.
+const GATEWAY: [(&str, &str); 3] =
+    [("listen", "127.0.0.1:8000"), ("limit", ""), ("admin", "127.0.0.1:6070")];
+/// Where a page says that an upstream listens, and how it starts one.
+const UPSTREAM: &str = "127.0.0.1:3000";
+const START_UPSTREAM: &str = "python3 -m http.server 3000";
 /// Where a page says that Redis listens.
 const REDIS: &str = "127.0.0.1:6379";
 
@@ -29,6 +36,7 @@ pub struct Terminal {
     service: Option<Running>,
     second: Option<Running>,
     redis: Option<(Single, String)>,
+    upstream: Option<Upstream>,
 }
 
 /// A service on ports of its own, so that a page can speak of the usual ones while others have
@@ -50,7 +58,13 @@ impl Terminal {
                 self.redis = Some((redis, address));
                 return String::new();
             }
-            let (running, greeting) = Running::start(&self.with_redis(service));
+            if service.starts_with(START_UPSTREAM) {
+                self.upstream = Some(Upstream::answering(|_| async { "hello\n" }));
+                return String::new();
+            }
+            let upstream = self.upstream.as_ref().map_or(UPSTREAM, |one| &one.address);
+            let service = self.with_redis(service).replace(UPSTREAM, upstream);
+            let (running, greeting) = Running::start(&service);
             let is_second = running.addresses.iter().any(|(shown, _)| *shown == SECOND[0].1);
             *(if is_second { &mut self.second } else { &mut self.service }) = Some(running);
             return self.as_shown(&greeting);
@@ -86,7 +100,9 @@ impl Terminal {
         let services = self.service.iter().chain(&self.second);
         let listed = services.flat_map(|service| &service.addresses);
         let redis = self.redis.iter().map(|(_, real)| (REDIS, real.as_str()));
-        listed.map(|(shown, real)| (*shown, real.as_str())).chain(redis)
+        let upstream = self.upstream.iter().map(|one| (UPSTREAM, one.address.as_str()));
+        let listed = listed.map(|(shown, real)| (*shown, real.as_str()));
+        listed.filter(|(shown, _)| !shown.is_empty()).chain(redis).chain(upstream)
     }
 
     fn with_redis(&self, command: &str) -> String {
@@ -106,14 +122,22 @@ impl Running {
             command =
                 SECOND.iter().fold(command, |command, (_, at)| command.replace(at, "127.0.0.1:0"));
         }
+        if command.starts_with("sluicegate gateway") {
+            shown = &GATEWAY;
+        }
         on_path(bash.args(["-c", &format!("exec {command}")]).current_dir(root()));
-        for (name, _) in shown {
+        for (name, _) in shown.iter().filter(|(_, at)| !at.is_empty()) {
             bash.env(format!("SLUICEGATE_{}", name.to_uppercase()), "127.0.0.1:0");
         }
         // A reader has a machine that is quiet, and takes a moment before he types on.
         bash.env("SLUICEGATE_STORE_TIMEOUT", "10s");
         let mut process = Process::start("sluicegate", &mut bash);
-        let says = |(name, _): &(&str, &str)| process.says(&format!("{name:<6} 127.0.0.1:"));
+        let says = |(name, _): &(&str, &str)| {
+            process.says(&match shown == GATEWAY {
+                true => format!("{name:<9} "),
+                false => format!("{name:<6} 127.0.0.1:"),
+            })
+        };
         let lines: Vec<String> = shown.iter().map(says).collect();
         if command.contains("--store redis") {
             process.has_said("the store answers");

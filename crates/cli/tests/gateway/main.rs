@@ -1,0 +1,12 @@
+//! `sluicegate gateway`, running, as its clients see it.
+//!
+//! Each test has servers of its own, on free ports. Windows are of a year: no test depends on when
+//! it runs.
+
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod config;
+mod gateway;
