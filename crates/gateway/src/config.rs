@@ -159,16 +159,12 @@ impl ConfigFollower {
         Some(match read {
             Ok(loaded) if is_first && !is_requested && loaded.config == self.active => return None,
             Ok(loaded) => {
-                self.failed = None;
                 self.active.clone_from(&loaded.config);
                 let mut warnings = loaded.warnings.clone();
                 warnings.extend(rule_warnings(&loaded, &self.rules));
                 ConfigChange::Valid(Box::new(loaded.config), warnings)
             }
-            Err(error) => {
-                self.failed = Some(Instant::now());
-                ConfigChange::Refused(error)
-            }
+            Err(error) => ConfigChange::Refused(error),
         })
     }
 
@@ -178,7 +174,9 @@ impl ConfigFollower {
         let changes = [
             ("listen", new.listeners != old.listeners),
             ("admin", new.admin != old.admin),
+            ("handover", new.handover != old.handover),
             ("rules", new.rules != old.rules),
+            ("timeouts", new.timeouts != old.timeouts),
             ("max_header_bytes", new.header_bytes_max != old.header_bytes_max),
         ];
         let changed: Vec<&str> =
@@ -294,7 +292,8 @@ pub(crate) fn run(
             let Ok((same, change)) = polled.await else { return };
             follower = same;
             if let Some(change) = change {
-                apply(change, &app, &active, workers, &status);
+                let is_applied = apply(change, &app, &active, workers, &status);
+                follower.failed = (!is_applied).then(Instant::now);
             }
         }
     };
@@ -304,20 +303,21 @@ pub(crate) fn run(
     (both, rule_reloads)
 }
 
-/// Replaces the active configuration, or reports why not.
+/// Replaces the active configuration, or reports why not; whether it was replaced.
 fn apply(
     change: ConfigChange,
     app: &App,
     active: &ArcSwap<Active>,
     workers: usize,
     status: &ConfigStatus,
-) {
+) -> bool {
     let now = app.engine().now();
     let refuse = |error: &dyn std::fmt::Display| {
         status.record(now, None);
         // One log line per problem.
         error.to_string().lines().for_each(|line| events::rules_error(&line));
         events::gateway_config_rejected();
+        false
     };
     let (config, warnings) = match change {
         ConfigChange::Valid(config, warnings) => (config, warnings),
@@ -329,6 +329,7 @@ fn apply(
             status.record(now, Some(&config));
             warnings.iter().for_each(|warning| events::rules_warning(warning));
             events::gateway_config_reloaded(config.routes.len(), config.upstreams.len());
+            true
         }
         Err(error) => refuse(&error),
     }

@@ -129,3 +129,54 @@ fn an_unknown_key_is_invalid_everywhere() {
         assert!(!loads(&text) && valid(&text, Types::Yaml12).is_err(), "{pointer}");
     }
 }
+
+/// A row for each key below a path.
+fn rows(section: &'static Section, path: &str, all: &mut Vec<String>) {
+    fn below(kind: &'static Kind, path: &str, all: &mut Vec<String>) {
+        match kind {
+            Kind::Section(section) => rows(section, &format!("{path}."), all),
+            Kind::OneOrMany(one) | Kind::List(one) => below(one, &format!("{path}[]"), all),
+            Kind::Named(one) => below(one, &format!("{path}.NAME"), all),
+            Kind::Either(kinds) => kinds.iter().for_each(|one| below(one, path, all)),
+            _ => {}
+        }
+    }
+    for key in section.keys {
+        let path = format!("{path}{}", key.name);
+        all.push(format!("| `{path}` | `{}` | {} |\n", key.example, key.description));
+        below(&key.kind, &path, all);
+    }
+}
+
+#[test]
+fn the_guide_lists_every_key() {
+    const BEGIN: &str = "<!-- keys: generated from crates/config/src/gateway/keys.rs -->\n";
+    const END: &str = "<!-- end of keys -->";
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/gateway.md");
+    let text = std::fs::read_to_string(&guide).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let mut all = vec!["\n| key | example | meaning |\n|---|---|---|\n".to_owned()];
+    rows(&GATEWAY, "", &mut all);
+    let made = format!("{before}{BEGIN}{}\n{END}{after}", all.concat());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&guide, &made).unwrap();
+    }
+    assert!(text == made || std::env::var_os("UPDATE").is_some(), "UPDATE=1 writes the table anew");
+}
+
+#[test]
+fn files_of_the_guide_are_valid() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/gateway.md");
+    let text = std::fs::read_to_string(guide).unwrap();
+    let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    // Others show a part of a file.
+    let files: Vec<&str> = blocks.filter(|block| block.contains("\nroutes:")).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let source = Source { name: "gateway.yaml".to_owned(), text: file.to_owned() };
+        let loaded = load(&source, Path::new("/"));
+        assert!(loaded.is_ok(), "{}\n{file}", loaded.unwrap_err());
+        valid(file, Types::Yaml12).unwrap();
+    }
+}
