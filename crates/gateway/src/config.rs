@@ -54,8 +54,8 @@ pub enum ConfigError {
     Restart(String),
 }
 
-/// Checks a file beyond its own keys: the routes must not overlap, files must exist, and limits need
-/// rules, which may be named elsewhere (`has_own_rules`).
+/// Checks a file beyond its own keys: the routes must not overlap, files must exist, and limits
+/// need rules, which may be named elsewhere (`has_own_rules`).
 ///
 /// # Errors
 /// All problems.

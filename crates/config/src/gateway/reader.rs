@@ -27,7 +27,7 @@ pub(super) struct Read {
 }
 
 /// Reads the sections of one file.
-pub(super) struct Reader<'r> {
+pub(super) struct GatewayReader<'r> {
     pub(super) report: &'r mut Report,
     /// Directory that paths are relative to.
     base: &'r Path,
@@ -39,12 +39,12 @@ pub(super) fn read(text: &str, base: &Path, report: &mut Report) -> Option<Read>
     let root = fields::document(text, GATEWAY.example, report).ok()?;
     let root = Value::root(&root);
     let source = report.source().to_owned();
-    let mut reader = Reader { report, base, origins: Origins::new(source) };
+    let mut reader = GatewayReader { report, base, origins: Origins::new(source) };
     let config = reader.gateway(&root)?;
     Some(Read { config, origins: reader.origins })
 }
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     fn gateway(&mut self, root: &Value<'_, '_>) -> Option<GatewayConfig> {
         let mut fields = self.open(root, &GATEWAY)?;
         let mut config = GatewayConfig::default();
@@ -162,7 +162,7 @@ impl Reader<'_> {
 }
 
 /// Access to values, with the examples of the tables.
-impl Reader<'_> {
+impl GatewayReader<'_> {
     /// Opens a mapping.
     fn open<'v>(&mut self, value: &'v Value<'_, '_>, section: &Section) -> Option<Fields<'v>> {
         value.fields(section.subject, section.example, self.report).ok()

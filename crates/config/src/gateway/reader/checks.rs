@@ -2,12 +2,12 @@
 
 use sluicegate_rules::mapping::{Part, Source};
 
-use super::Reader;
+use super::GatewayReader;
 use crate::fields::Value;
 use crate::gateway::GatewayConfig;
 use crate::problem::Position;
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     /// Refuses a part that needs an identity which is not configured: its limits would never match.
     pub(super) fn check_part(&mut self, part: &Part, value: &Value<'_, '_>) {
         let path = value.path.to_string();

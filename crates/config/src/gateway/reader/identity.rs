@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Reader, is_mapping, parse};
+use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
 use crate::gateway::keys::{ACCESS_LOG, API_KEYS, GEO, IDENTITY, JSON_BODY, JWT};
 use crate::gateway::{
@@ -17,7 +17,7 @@ const LEEWAY: Duration = Duration::from_secs(60);
 /// In place of a list of audiences.
 const ANY: &str = "any";
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     pub(super) fn identity(&mut self, value: &Value<'_, '_>) -> IdentityConfig {
         let Some(mut fields) = self.open(value, &IDENTITY) else {
             return IdentityConfig::default();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate_rules::network::Network;
 
-use super::{Reader, is_mapping, parse};
+use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
 use crate::gateway::keys::{ACME, CERTIFICATE, LISTENER, TLS};
 use crate::gateway::listener::{
@@ -18,7 +18,7 @@ const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const RENEW_AFTER_PERCENT: u8 = 67;
 const RETRY: Duration = Duration::from_secs(3_600);
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     /// An address, or a mapping with one.
     pub(super) fn listener(&mut self, value: &Value<'_, '_>) -> Option<ListenerConfig> {
         if !is_mapping(value) {

@@ -2,7 +2,7 @@
 
 use sluicegate_rules::mapping::{Mapping, Part};
 
-use super::{Reader, is_mapping, parse};
+use super::{GatewayReader, is_mapping, parse};
 use crate::fields::{Fields, Value};
 use crate::gateway::keys::{
     DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, Section,
@@ -22,7 +22,7 @@ const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 /// Keeps method and body, and is cached.
 const REDIRECT_STATUS: u16 = 308;
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     /// All routes; `upstreams` are the names of the groups.
     pub(super) fn routes(
         &mut self,

@@ -1,6 +1,6 @@
 //! `upstreams`: groups of servers.
 
-use super::{Reader, is_mapping, parse};
+use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
 use crate::gateway::GatewayConfig;
 use crate::gateway::keys::{
@@ -14,7 +14,7 @@ use crate::gateway::upstream::{
 use crate::rules::forward_auth::part;
 use crate::units;
 
-impl Reader<'_> {
+impl GatewayReader<'_> {
     /// All groups, and their names: also of those with problems, which routes may name.
     pub(super) fn upstreams(
         &mut self,
