@@ -4,6 +4,7 @@ mod failures;
 mod framing;
 mod grpc;
 mod http2;
+mod identity;
 mod paths;
 mod tunnels;
 
@@ -30,6 +31,10 @@ struct RunningGateway {
 
 impl RunningGateway {
     async fn start(config: GatewayConfig) -> Self {
+        Self::with_rules(config, None).await
+    }
+
+    async fn with_rules(config: GatewayConfig, rules: Option<String>) -> Self {
         let (started, start) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -37,7 +42,8 @@ impl RunningGateway {
             runtime.unwrap().block_on(async {
                 let mut vars = Vars::new(Vec::<(String, String)>::new());
                 vars.set_flag("--admin", "127.0.0.1:0");
-                let (settings, _) = Settings::read(&vars).unwrap();
+                let (mut settings, _) = Settings::read(&vars).unwrap();
+                settings.rules.text = rules;
                 let gateway = Gateway::start(settings, &config, Some(1)).await.unwrap();
                 started.send((gateway.addresses()[0], gateway.admin_address())).unwrap();
                 let (_reload, reloads) = mpsc::channel(1);
