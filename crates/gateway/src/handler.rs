@@ -266,7 +266,7 @@ impl Handler for GatewayHandler {
         Box::pin(self.clone().answer(request, connection.context.clone()))
     }
 
-    fn overloaded(&self, _: &Request<Incoming>) -> Self::Response {
+    fn overloaded(&self, _: &Request<Incoming>, _: &App) -> Self::Response {
         ProxyError::Overload.response()
     }
 

@@ -23,6 +23,7 @@ use super::idempotency::IdempotencyHeader;
 use super::serve::{Connection, Handler, InFlight};
 use super::sized_body::{RequestBody, ResponseBody, TooLarge};
 use super::{Api, Peer, Routes, forward_auth};
+use crate::app::App;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 
@@ -82,10 +83,10 @@ impl Handler for Routes {
         }
     }
 
-    fn overloaded(&self, request: &Request<Incoming>) -> Response {
+    fn overloaded(&self, request: &Request<Incoming>, app: &App) -> Response {
         let error = ApiError::overload();
-        if let Some((api, endpoint)) = self.checks.as_ref().zip(endpoint_of(request.uri().path())) {
-            api.app.telemetry().record_failure(endpoint, error.fault);
+        if let Some(endpoint) = endpoint_of(request.uri().path()) {
+            app.telemetry().record_failure(endpoint, error.fault);
         }
         self.overload_error()
     }

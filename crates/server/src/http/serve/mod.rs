@@ -68,7 +68,7 @@ pub trait Handler: Send + Sync + 'static {
     ) -> Self::Future;
 
     /// The response while too many requests are in flight.
-    fn overloaded(&self, request: &Request<Incoming>) -> Self::Response;
+    fn overloaded(&self, request: &Request<Incoming>, app: &App) -> Self::Response;
 
     /// The response as it is sent. The request is in flight until `in_flight` is dropped: a body
     /// that is produced while it is sent keeps it.
@@ -106,6 +106,7 @@ pub struct HttpServer<H = Routes> {
 #[derive(Debug)]
 struct ServerState<H> {
     handler: H,
+    app: App,
     limits: HttpLimits,
     in_flight: Arc<AtomicUsize>,
     admission: Arc<Admission>,
@@ -181,7 +182,8 @@ impl<H: Handler> HttpServer<H> {
     pub fn with_handler(handler: H, app: &App, limits: HttpLimits) -> Self {
         let in_flight = Arc::new(AtomicUsize::new(0));
         let admission = Admission::new(app, limits.memory, limits.connections, CONNECTION_BYTES);
-        Self { shared: Arc::new(ServerState { handler, limits, in_flight, admission }) }
+        let app = app.clone();
+        Self { shared: Arc::new(ServerState { handler, app, limits, in_flight, admission }) }
     }
 
     /// Admits a connection, unless the limits are reached. Called by one accept loop at a time.

@@ -113,7 +113,8 @@ impl<H: Handler> Service<Request<Incoming>> for ConnectionService<H> {
         let source = if is_http2 && in_flight.stream.is_none() {
             ResponseSource::Reset
         } else if others >= shared.limits.in_flight {
-            ResponseSource::Refused { response: Some(shared.handler.overloaded(&request)) }
+            let response = shared.handler.overloaded(&request, &shared.app);
+            ResponseSource::Refused { response: Some(response) }
         } else {
             ResponseSource::Handled { handled: shared.handler.call(request, connection) }
         };
