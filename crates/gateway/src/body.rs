@@ -9,8 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use sluicegate_server::http::InFlight;
 
+use crate::action::files::FileBody;
 use crate::client_body::{BodyLimits, BodyOutcome, ClientBody};
 use crate::error::ProxyError;
+use crate::exchange::Exchange;
 use crate::forward::Tunnel;
 use crate::handler::ConnectionContext;
 use crate::identity::BufferedBody;
@@ -25,6 +27,7 @@ pub(crate) struct ResponseBody {
     /// Whether the request's body is not read to its end.
     leaves_request_body: bool,
     in_flight: Option<InFlight<ConnectionContext>>,
+    exchange: Option<Exchange>,
 }
 
 #[derive(Debug)]
@@ -32,13 +35,14 @@ enum ResponseSource {
     Empty,
     Full(Bytes),
     Upstream(UpstreamBody),
+    File(Box<FileBody>),
     /// The connection is upgraded.
     Tunnel(Option<Box<Tunnel>>),
 }
 
 impl ResponseBody {
     const fn new(source: ResponseSource) -> Self {
-        Self { source, leaves_request_body: false, in_flight: None }
+        Self { source, leaves_request_body: false, in_flight: None, exchange: None }
     }
 
     /// No body.
@@ -56,10 +60,25 @@ impl ResponseBody {
         Self::new(ResponseSource::Upstream(body))
     }
 
+    /// A file.
+    pub(crate) fn file(body: FileBody) -> Self {
+        Self::new(ResponseSource::File(Box::new(body)))
+    }
+
+    /// The exchange lasts until the body is sent.
+    pub(crate) fn set_exchange(&mut self, exchange: Exchange) {
+        self.exchange = Some(exchange);
+    }
+
+    /// Takes the exchange, which outlasts the body.
+    pub(crate) const fn take_exchange(&mut self) -> Option<Exchange> {
+        self.exchange.take()
+    }
+
     /// The request has a body. A response of the gateway itself does not wait for its end.
     pub(crate) const fn leave_request_body(&mut self) {
         self.leaves_request_body =
-            matches!(self.source, ResponseSource::Empty | ResponseSource::Full(_));
+            !matches!(self.source, ResponseSource::Upstream(_) | ResponseSource::Tunnel(_));
     }
 
     /// Whether the request's body is not read to its end.
@@ -94,14 +113,21 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.source {
+        let polled = match &mut self.source {
             ResponseSource::Empty | ResponseSource::Tunnel(_) => Poll::Ready(None),
             ResponseSource::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             ResponseSource::Upstream(body) => Pin::new(body).poll_frame(cx),
+            ResponseSource::File(body) => Pin::new(body).poll_frame(cx),
+        };
+        if let Some(exchange) = &mut self.exchange
+            && let Poll::Ready(Some(Ok(frame))) = &polled
+        {
+            exchange.add_bytes(frame.data_ref().map_or(0, Bytes::len));
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -109,6 +135,7 @@ impl Body for ResponseBody {
             ResponseSource::Empty | ResponseSource::Tunnel(_) => true,
             ResponseSource::Full(bytes) => bytes.is_empty(),
             ResponseSource::Upstream(body) => body.is_end_stream(),
+            ResponseSource::File(body) => body.is_end_stream(),
         }
     }
 
@@ -117,6 +144,7 @@ impl Body for ResponseBody {
             ResponseSource::Empty | ResponseSource::Tunnel(_) => SizeHint::with_exact(0),
             ResponseSource::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             ResponseSource::Upstream(body) => body.size_hint(),
+            ResponseSource::File(body) => body.size_hint(),
         }
     }
 }

@@ -268,10 +268,13 @@ pub(crate) fn run(
         status.record(app.engine().now(), Some(&follower.active));
         app.add_metrics(status.clone());
     }
-    let requested = notify.clone();
+    let (requested, reopened) = (notify.clone(), active.clone());
     let forwarded = async move {
         while reloads.recv().await.is_some() {
             requested.notify_one();
+            if let Some(log) = reopened.load().access_log() {
+                log.reopen();
+            }
             // A full channel already requests a reload.
             let _ = rules.try_send(());
         }

@@ -81,6 +81,11 @@ impl Challenge {
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 impl ProxyError {
+    /// Whether the upstream failed, and not the client or the gateway.
+    pub(crate) const fn is_of_upstream(self) -> bool {
+        matches!(self, Self::Unavailable | Self::BadGateway | Self::Timeout)
+    }
+
     /// Its code, in responses, logs and metrics.
     pub(crate) const fn code(self) -> &'static str {
         match self {

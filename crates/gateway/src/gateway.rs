@@ -18,9 +18,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use crate::config::{self, ConfigFile, ConfigFollower};
+use crate::denial::DenialStyle;
 use crate::handler::{Active, GatewayHandler};
 use crate::listener::handover::{Handover, Inherited};
 use crate::listener::{self, Endpoint};
+use crate::metrics::RoutesPage;
 use crate::upstream::UpstreamMetrics;
 
 /// Interval between checks of the files of access lists.
@@ -147,7 +149,10 @@ impl Gateway {
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
         let Self { node, active, listeners, limits, workers, handover, follower } = self;
-        let (app, style) = (node.app().clone(), node.settings().style);
+        let app = node.app().clone();
+        let problem_json = node.settings().problem_json;
+        let style = DenialStyle { style: node.settings().style, problem_json };
+        app.add_metrics(Arc::new(RoutesPage(active.clone())));
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         app.add_metrics(active.load().identities.counts());
         let (config_followed, reloads) =

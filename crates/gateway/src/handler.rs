@@ -1,35 +1,43 @@
 //! Answers a request: route, limits, upstream.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use http::{Method, Request, Response};
+use http::{HeaderName, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use sluicegate::LimitError;
-use sluicegate::http::{HeaderLines, Style};
+use sluicegate::http::HeaderLines;
 use sluicegate_config::gateway::GatewayConfig;
-use sluicegate_config::gateway::route::{Action, RouteConfig};
+use sluicegate_config::gateway::route::{Action, OnLimit, RouteConfig};
 use sluicegate_config::gateway::upstream::UpstreamConfig;
 use sluicegate_rules::mapping::Proxies;
 use sluicegate_server::app::App;
 use sluicegate_server::http::{Connection, Handler, InFlight};
+use tracing::warn;
 
+use crate::access_log::AccessLog;
 use crate::body::{RequestBody, ResponseBody};
 use crate::client_body::BodyLimits;
+use crate::denial::DenialStyle;
 use crate::error::ProxyError;
+use crate::exchange::Exchange;
 use crate::forward::{Forwarding, forward, host_of, normalize};
+use crate::header_changes::{Placeholders, request_id};
 use crate::identity::{Identities, IdentityError};
-use crate::limit::{Decision, attributes, decide};
+use crate::limit::{Admission, Decision, EXCEEDED, LimitOptions, attributes, decide};
 use crate::listener::access::{Access, AccessError, AccessList};
 use crate::listener::certificate::ClientCertificate;
 use crate::listener::limits::ConnectionLimiter;
 use crate::listener::redirect::{HttpsPort, redirect_to_https};
+use crate::metrics::{self, RequestVerdict, RouteMetrics, UNMATCHED};
 use crate::route::{Found, RouteError, RouteTable};
+use crate::route_state::RouteState;
 use crate::upstream::{TlsOptionsError, Upstream, stable_hash};
 
 /// What is known of a connection.
@@ -60,7 +68,13 @@ impl ConnectionContext {
 #[derive(Debug)]
 pub(crate) struct Active {
     table: RouteTable,
-    routes: Vec<RouteConfig>,
+    routes: Vec<RouteState>,
+    metrics: BTreeMap<Box<str>, Arc<RouteMetrics>>,
+    /// Of requests without a route.
+    unmatched: Arc<RouteMetrics>,
+    access_log: Option<AccessLog>,
+    request_id: Option<HeaderName>,
+    limit_headers: bool,
     upstreams: Vec<Arc<Upstream>>,
     trusted_proxies: Proxies,
     tunnel_idle: Duration,
@@ -83,6 +97,8 @@ pub(crate) enum CompileError {
     Connections(LimitError),
     /// Identities cannot be verified.
     Identity(IdentityError),
+    /// Another option cannot be used.
+    Option(String),
 }
 
 /// The handler of one worker.
@@ -90,7 +106,7 @@ pub(crate) enum CompileError {
 pub(crate) struct GatewayHandler {
     pub(crate) app: App,
     pub(crate) active: Arc<ArcSwap<Active>>,
-    pub(crate) style: Style,
+    pub(crate) style: DenialStyle,
     pub(crate) worker: usize,
 }
 
@@ -116,9 +132,40 @@ impl Active {
         };
         let identities = previous.map(|previous| &previous.identities);
         let identities = Identities::new(config, workers, identities);
+        let names = config.routes.iter().map(|route| route.name.as_str());
+        let none = BTreeMap::new();
+        let metrics = metrics::of_names(names, previous.map_or(&none, |one| &one.metrics));
+        let of_name = |name: &str| {
+            let known = metrics.get(name).cloned();
+            known.unwrap_or_else(|| RouteMetrics::new(name))
+        };
+        let route = |(index, route): (usize, &RouteConfig)| {
+            let failed = |message| CompileError::Route(RouteError { route: index, message });
+            RouteState::new(route, of_name(&route.name)).map_err(failed)
+        };
+        let routes = config.routes.iter().enumerate().map(route).collect::<Result<_, _>>()?;
+        let access_log = match &config.access_log {
+            None => None,
+            Some(log) => {
+                let known = previous.and_then(|previous| previous.access_log.as_ref());
+                Some(match known.filter(|known| known.is_of(log)) {
+                    Some(known) => known.clone(),
+                    None => AccessLog::open(log).map_err(CompileError::Option)?,
+                })
+            }
+        };
+        let request_id = config.request_id.as_ref().map(|name| {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            name.map_err(|_| CompileError::Option("request_id: not the name of a header".into()))
+        });
         Ok(Self {
             table,
-            routes: config.routes.clone(),
+            routes,
+            unmatched: of_name(UNMATCHED),
+            metrics,
+            access_log,
+            request_id: request_id.transpose()?,
+            limit_headers: config.limit_headers,
             upstreams: config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
             trusted_proxies: Proxies::new(config.trusted_proxies.clone()),
             tunnel_idle: config.timeouts.idle,
@@ -130,6 +177,16 @@ impl Active {
             },
             identities: identities.map_err(CompileError::Identity)?,
         })
+    }
+
+    /// Metrics of the routes.
+    pub(crate) fn route_metrics(&self) -> impl Iterator<Item = &RouteMetrics> {
+        self.metrics.values().map(|metrics| &**metrics)
+    }
+
+    /// The access log.
+    pub(crate) const fn access_log(&self) -> Option<&AccessLog> {
+        self.access_log.as_ref()
     }
 
     /// The upstreams.
@@ -157,20 +214,32 @@ impl GatewayHandler {
     ) -> Response<ResponseBody> {
         let active = self.active.load_full();
         let has_body = !request.body().is_end_stream();
-        let served = self.serve(&active, request, context).await;
-        let mut response = served.unwrap_or_else(ProxyError::response);
+        let mut exchange = Exchange::begin(&self.app, active.access_log.as_ref(), &request);
+        let served = self.serve(&active, request, context, &mut exchange).await;
+        let mut response = served.unwrap_or_else(|error| {
+            exchange.fail(error);
+            error.response()
+        });
         if has_body {
             response.body_mut().leave_request_body();
         }
+        if !exchange.has_route() {
+            exchange.set_route(&active.unmatched);
+        }
+        exchange.respond(response.status());
+        response.body_mut().set_exchange(exchange);
         response
     }
 
+    /// Finds the route of a request.
     async fn serve(
         &self,
         active: &Active,
         mut request: Request<Incoming>,
         context: ConnectionContext,
+        exchange: &mut Exchange,
     ) -> Result<Response<ResponseBody>, ProxyError> {
+        exchange.set_client(context.peer, "");
         if let Some(port) = context.redirect
             && let Some(redirect) = redirect_to_https(&request, port)?
         {
@@ -182,70 +251,143 @@ impl GatewayHandler {
         normalize(request.uri_mut())?;
         let host = host_of(&request)?.to_ascii_lowercase();
         let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+        let is_trusted = context.peer.is_some_and(|peer| active.trusted_proxies.trust(peer));
+        let client = match context.peer {
+            Some(peer) if is_trusted => {
+                Some(active.trusted_proxies.client_ip(peer, &HeaderLines(request.headers())))
+            }
+            peer => peer,
+        };
+        exchange.set_client(client, host);
         let found = active.table.find(host, request.uri().path(), request.method());
         let (index, route) = match found {
             Found::Route(index) => (index, active.routes.get(index).ok_or(ProxyError::NoRoute)?),
             Found::OtherMethod => return Err(ProxyError::MethodNotAllowed),
             Found::None => return Err(ProxyError::NoRoute),
         };
+        exchange.set_route(&route.metrics);
+        let request_id = active.request_id.as_ref().map(|name| {
+            let id = request_id(request.headers(), name, is_trusted);
+            exchange.set_request_id(&id);
+            request.headers_mut().insert(name, id.clone());
+            id
+        });
+        let request_id = request_id.as_ref();
+        let values = Placeholders { client, request_id, host };
+        let served = self.serve_route(
+            active,
+            (index, route),
+            request,
+            &context,
+            is_trusted,
+            values,
+            exchange,
+        );
+        let served = served.await;
+        if route.response_headers.is_none() && request_id.is_none() {
+            return served;
+        }
+        let mut response = served.unwrap_or_else(|error| {
+            exchange.fail(error);
+            error.response()
+        });
+        if let Some((name, id)) = active.request_id.as_ref().zip(request_id) {
+            response.headers_mut().insert(name, id.clone());
+        }
+        if let Some(edits) = &route.response_headers {
+            edits.apply(response.headers_mut(), values);
+        }
+        Ok(response)
+    }
+
+    /// Serves a request of a route.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    async fn serve_route(
+        &self,
+        active: &Active,
+        (index, route): (usize, &RouteState),
+        request: Request<Incoming>,
+        context: &ConnectionContext,
+        is_trusted: bool,
+        values: Placeholders<'_>,
+        exchange: &mut Exchange,
+    ) -> Result<Response<ResponseBody>, ProxyError> {
+        let Placeholders { client, host, .. } = values;
         let (mut head, body) = request.into_parts();
         let (mut body, outcome) = RequestBody::new(body, active.body_limits)?;
-        let is_trusted = context.peer.is_some_and(|peer| active.trusted_proxies.trust(peer));
         let mut is_exempt = context.is_exempt;
         if is_trusted && !active.access.is_empty() {
             is_exempt = active.is_exempt(context.peer, &HeaderLines(&head.headers))?;
         }
-        let client = match context.peer {
-            Some(peer) if is_trusted => {
-                Some(active.trusted_proxies.client_ip(peer, &HeaderLines(&head.headers)))
-            }
-            peer => peer,
-        };
         let identified = active
             .identities
-            .identify((index, route), &head, &mut body, &context, client, self.worker)
+            .identify((index, &route.config), &head, &mut body, context, client, self.worker)
             .await;
         let identity = identified
             .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
-        let mut limit_headers = None;
-        if let Some(limit) = route.limit.as_ref().filter(|_| !is_exempt) {
+        let mut admission = Admission::default();
+        if is_exempt {
+            exchange.set_verdict(RequestVerdict::Exempt);
+        } else if route.config.limit.is_some() {
             let lines = HeaderLines(&head.headers);
             let attributes = attributes(&head, &lines, host, client, &identity);
-            match decide(&self.app, &self.style, limit, &head, &attributes).await? {
+            let options = LimitOptions {
+                app: &self.app,
+                style: &self.style,
+                limit_headers: active.limit_headers,
+            };
+            match decide(options, route, &head, &attributes, exchange).await? {
                 Decision::Denied(response) => return Ok(response),
-                Decision::Admitted(headers) => limit_headers = Some(headers),
+                Decision::Admitted(admitted) => admission = admitted,
             }
         }
-        let Action::Forward { upstream, strip_prefix, host: new_host } = &route.action else {
-            return Err(ProxyError::NoRoute);
-        };
-        let upstream = active.upstreams.get(*upstream).ok_or(ProxyError::Unavailable)?;
-        let key = match upstream.hash_part() {
-            None => None,
-            Some(part) => {
-                let lines = HeaderLines(&head.headers);
-                let attributes = attributes(&head, &lines, host, client, &identity);
-                // A part that is no text is treated as missing: the limits have judged it.
-                let value = part.value(&attributes).ok().flatten();
-                value.map(|value| stable_hash(value.as_bytes()))
+        let mut response = match (&route.action, &route.config.action) {
+            (Some(action), _) => action.respond(&head).await?,
+            (None, Action::Forward { upstream, strip_prefix, host: new_host }) => {
+                let upstream = active.upstreams.get(*upstream).ok_or(ProxyError::Unavailable)?;
+                let key = upstream.hash_part().and_then(|part| {
+                    let lines = HeaderLines(&head.headers);
+                    let attributes = attributes(&head, &lines, host, client, &identity);
+                    // A part that is no text is treated as missing: the limits have judged it.
+                    let value = part.value(&attributes).ok().flatten();
+                    value.map(|value| stable_hash(value.as_bytes()))
+                });
+                identity.strip(&mut head);
+                if route.config.on_limit == OnLimit::Mark {
+                    // Only this gateway says it.
+                    head.headers.remove(EXCEEDED);
+                    head.headers.extend(admission.exceeded.take().map(|rule| (EXCEEDED, rule)));
+                }
+                exchange.write_trace(&mut head.headers);
+                let forwarding = Forwarding {
+                    peer: context.peer,
+                    is_trusted,
+                    is_tls: context.is_tls,
+                    strip_prefix: strip_prefix.as_deref(),
+                    host: new_host.as_deref(),
+                    worker: self.worker,
+                    key,
+                    tunnel_idle: active.tunnel_idle,
+                    edits: route.request_headers.as_ref().map(|edits| (edits, values)),
+                };
+                let begun = exchange.has_details().then(Instant::now);
+                let forwarded =
+                    forward(upstream, Request::from_parts(head, body), forwarding).await;
+                if let Some(begun) = begun {
+                    exchange.set_upstream(upstream.name(), begun.elapsed());
+                }
+                forwarded.map_err(|error| {
+                    let error = outcome.and_then(|it| it.error()).unwrap_or(error);
+                    if error.is_of_upstream() {
+                        let (route, upstream) = (&route.config.name, upstream.name());
+                        warn!(route, upstream, error = error.code(), "upstream failed");
+                    }
+                    error
+                })?
             }
+            (None, _) => return Err(ProxyError::NoRoute),
         };
-        identity.strip(&mut head);
-        let request = Request::from_parts(head, body);
-        let forwarding = Forwarding {
-            peer: context.peer,
-            is_trusted,
-            is_tls: context.is_tls,
-            strip_prefix: strip_prefix.as_deref(),
-            host: new_host.as_deref(),
-            worker: self.worker,
-            key,
-            tunnel_idle: active.tunnel_idle,
-        };
-        let forwarded = forward(upstream, request, forwarding).await;
-        let mut response =
-            forwarded.map_err(|error| outcome.and_then(|it| it.error()).unwrap_or(error))?;
-        if let Some(headers) = limit_headers {
+        if let Some(headers) = admission.headers {
             response.headers_mut().extend(headers);
         }
         Ok(response)
@@ -276,7 +418,12 @@ impl Handler for GatewayHandler {
         in_flight: InFlight<ConnectionContext>,
     ) -> Response<ResponseBody> {
         if let Some(tunnel) = response.body_mut().take_tunnel() {
-            in_flight.connection().set_tunnel(Box::pin(tunnel.run()));
+            let exchange = response.body_mut().take_exchange();
+            in_flight.connection().set_tunnel(Box::pin(async move {
+                // It lasts as long as the tunnel.
+                let _exchange = exchange;
+                tunnel.run().await;
+            }));
         }
         if response.body().leaves_request_body() {
             in_flight.connection().discard_body();
@@ -291,6 +438,7 @@ impl fmt::Display for CompileError {
         match self {
             Self::Route(error) => error.fmt(f),
             Self::Upstream(error) => error.fmt(f),
+            Self::Option(message) => f.write_str(message),
             Self::Access(error) => write!(f, "access: {error}"),
             Self::Connections(error) => write!(f, "connections: {error}"),
             Self::Identity(error) => error.fmt(f),

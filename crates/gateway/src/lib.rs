@@ -23,17 +23,25 @@
 
 #![forbid(unsafe_code)]
 
+mod access_log;
+mod action;
 mod body;
 mod client_body;
 pub mod config;
+mod denial;
 mod error;
+mod exchange;
 mod forward;
 pub mod gateway;
 mod handler;
+mod header_changes;
 pub mod identity;
 mod limit;
 mod listener;
+mod metrics;
 pub mod route;
+mod route_state;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod upstream;

@@ -1,38 +1,70 @@
 //! Decides whether a request of a route is admitted, by the rules.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate::backend::Call;
-use sluicegate::http::{HeaderLines, Style, VerdictResponse, is_grpc};
+use sluicegate::http::HeaderLines;
 use sluicegate::rules::mapping::Attributes;
-use sluicegate::{Checked, Operation, Snapshot};
-use sluicegate_config::gateway::route::LimitConfig;
+use sluicegate::{Checked, Operation, Snapshot, Status};
+use sluicegate_config::gateway::route::OnLimit;
 use sluicegate_server::app::App;
+use sluicegate_server::reservations::{ReservationError, Reservations};
 use sluicegate_server::rls::response::Code;
-use sluicegate_server::status::{denying_status, policies, write_limit_headers};
+use sluicegate_server::status::{denying_status, rule_of};
 
 use crate::body::ResponseBody;
+use crate::denial::DenialStyle;
 use crate::error::ProxyError;
+use crate::exchange::Exchange;
 use crate::identity::ClientIdentity;
+use crate::metrics::RequestVerdict;
+use crate::route_state::RouteState;
+use crate::slot::HeldSlot;
+
+/// Header of a request that is forwarded although a limit denies it: the rule.
+pub(crate) const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// The verdict of all limits of a request.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// It is admitted; the headers of its response.
-    Admitted(HeaderMap),
+    /// It goes on.
+    Admitted(Admission),
     /// It is denied, with this response.
     Denied(Response<ResponseBody>),
 }
 
+/// What an admitted request and its response get.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// Headers of the response.
+    pub(crate) headers: Option<HeaderMap>,
+    /// The rule that denies it, for the upstream.
+    pub(crate) exceeded: Option<HeaderValue>,
+}
+
+/// How requests are limited, for all routes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LimitOptions<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) style: &'a DenialStyle,
+    /// Whether responses to admitted requests have rate limit headers.
+    pub(crate) limit_headers: bool,
+}
+
 /// Decides a request, and charges its limits if it is admitted.
 pub(crate) async fn decide(
-    app: &App,
-    style: &Style,
-    limit: &LimitConfig,
+    options: LimitOptions<'_>,
+    route: &RouteState,
     head: &Parts,
     attributes: &Attributes<'_>,
+    exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
+    let LimitOptions { app, style, limit_headers } = options;
+    let Some(limit) = &route.config.limit else {
+        return Ok(Decision::Admitted(Admission::default()));
+    };
     let engine = app.engine();
     let (rules, now) = (engine.snapshot(), engine.now());
     let described = limit.mapping.describe(attributes);
@@ -41,56 +73,68 @@ pub(crate) async fn decide(
     let entries = described.entries();
     let descriptors = described.descriptors(&entries);
     let request = described.request(&limit.domain, &descriptors);
+    exchange.set_cost(request.hits, &route.identity);
     let call = Call::new(&rules, &request, now);
     let mut checked = Checked::default();
-    if !engine.check_now(&call, &mut checked) {
+    if rules.slot_descriptor(&request).is_some() {
+        let ticket = Reservations::check(engine, call, &mut checked).await;
+        let ticket = ticket.map_err(|error| match error {
+            ReservationError::Hold(_) => ProxyError::StoreAway,
+            _ => ProxyError::BadRequest("A part of the request is too long."),
+        })?;
+        if let Some(ticket) = ticket {
+            exchange.hold(HeldSlot::new(app, ticket, rules.lease(&checked.plan, now)));
+        }
+    } else if !engine.check_now(&call, &mut checked) {
         let decided = engine.apply(Operation::Hit, call, &mut checked).await;
         decided.map_err(|_| ProxyError::StoreAway)?;
     }
     app.record_unmatched(&rules, &request, &checked).map_err(|_| ProxyError::StoreAway)?;
-    if app.code_of(&rules, &request, &checked) == Code::OverLimit {
-        return Ok(Decision::Denied(denial(style, &rules, head, call, &checked)));
+    let config = &route.config;
+    let mut admission = Admission::default();
+    let is_denied = app.code_of(&rules, &request, &checked) == Code::OverLimit;
+    if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
+        let verdict = match config.on_limit {
+            _ if !is_denied => RequestVerdict::DryRunDenied,
+            OnLimit::Deny => RequestVerdict::Denied,
+            OnLimit::Mark => RequestVerdict::Marked,
+        };
+        exchange.set_verdict(verdict);
+        if exchange.has_details() {
+            let status = denying_status(&checked.statuses);
+            let wait = status.and_then(|status| status.verdict.retry_after());
+            let rule = denying_rule(app, &rules, &checked);
+            exchange.set_denial(rule, wait.map(sluicegate::Span::to_duration));
+        }
+        if verdict == RequestVerdict::Denied {
+            let response = style.response(&config.denial, head, &rules, now, &checked);
+            return Ok(Decision::Denied(response));
+        }
+        if verdict == RequestVerdict::Marked {
+            let rule = denying_rule(app, &rules, &checked).unwrap_or_else(|| limit.domain.clone());
+            let rule = utf8_percent_encode(&rule, ESCAPED).to_string();
+            admission.exceeded = HeaderValue::try_from(rule).ok();
+        }
     }
-    let mut headers = HeaderMap::new();
-    write_limit_headers(style, false, &rules, now, &checked, &mut headers);
-    Ok(Decision::Admitted(headers))
+    if limit_headers || admission.exceeded.is_some() {
+        let mut headers = HeaderMap::new();
+        style.write_headers(&config.denial.hide, &rules, now, &checked, &mut headers);
+        admission.headers = Some(headers);
+    }
+    Ok(Decision::Admitted(admission))
 }
 
-/// The response to a denied request.
-fn denial(
-    style: &Style,
-    rules: &Snapshot<'_>,
-    head: &Parts,
-    call: Call<'_>,
-    checked: &Checked,
-) -> Response<ResponseBody> {
-    let status = denying_status(&checked.statuses);
-    let Some(status) = status else { return listed(style) };
-    let policies = policies(status.target, rules);
-    let verdict = VerdictResponse { verdict: &status.verdict, policies: &policies, now: call.now };
-    let grpc = (head.version == Version::HTTP_2 && is_grpc(&head.headers))
-        .then(|| verdict.grpc_denial(style))
-        .flatten();
-    match grpc {
-        Some(response) => response.map(|()| ResponseBody::empty()),
-        None => match verdict.denial(style) {
-            Some(response) => response.map(|body| ResponseBody::full(body.into())),
-            None => listed(style),
-        },
-    }
+/// Whether a limit in shadow mode would deny.
+fn is_shadow_denied(status: &Status) -> bool {
+    status.verdict.shadow.is_some_and(|outcome| !outcome.is_allowed())
 }
 
-/// The response to a request that no limit denies, but a list.
-fn listed(style: &Style) -> Response<ResponseBody> {
-    const BODY: &[u8] =
-        br#"{"error":{"code":"denied","message":"This client is not admitted.","context":{}}}"#;
-
-    let mut response = Response::new(ResponseBody::full(BODY.into()));
-    *response.status_mut() = style.denied;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+/// The rule that denies, or would.
+fn denying_rule(app: &App, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+    app.denied_by(rules, checked).or_else(|| {
+        let status = checked.statuses.iter().find(|status| is_shadow_denied(status))?;
+        rule_of(status).map(|no| rules.rules().id(no))
+    })
 }
 
 /// The attributes of a request that descriptors are made of.

@@ -306,7 +306,8 @@ impl App {
     }
 
     /// The id of the rule that denies.
-    pub(crate) fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
+    #[must_use]
+    pub fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
         let no = denying_rule(checked, |status| self.is_quota(rules, status))?;
         Some(rules.rules().id(no))
     }

@@ -100,7 +100,8 @@ pub(crate) fn retry_after(checked: &Checked, is_quota: impl Fn(&Status) -> bool)
 }
 
 /// The rule that a descriptor is under.
-pub(crate) const fn rule_of(status: &Status) -> Option<RuleNo> {
+#[must_use]
+pub const fn rule_of(status: &Status) -> Option<RuleNo> {
     match status.target {
         Target::Rule(no) => Some(no),
         Target::None(_) | Target::Replaced(_) | Target::Override(_) => None,

@@ -15,6 +15,7 @@ pub(crate) use self::path::normalize;
 pub(crate) use self::upgrade::Tunnel;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;
+use crate::header_changes::{HeaderEdits, Placeholders};
 use crate::upstream::{Delivery, Upstream};
 
 /// How a request is forwarded.
@@ -36,6 +37,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) key: Option<u64>,
     /// Time for a tunnel without data.
     pub(crate) tunnel_idle: Duration,
+    /// Changes to its headers.
+    pub(crate) edits: Option<(&'a HeaderEdits, Placeholders<'a>)>,
 }
 
 /// Sends a request to an upstream; the response streams.
@@ -47,6 +50,9 @@ pub(crate) async fn forward(
     let upgrade = upgrade::requested(&request);
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
     headers::rewrite_request(&mut request, &forwarding)?;
+    if let Some((edits, values)) = forwarding.edits {
+        edits.apply(request.headers_mut(), values);
+    }
     let delivery =
         Delivery { worker: forwarding.worker, key: forwarding.key, is_upgrade: upgrade.is_some() };
     if let Some(upgrade) = upgrade {

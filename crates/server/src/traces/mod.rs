@@ -238,6 +238,31 @@ impl TracerInner {
 }
 
 impl Span {
+    /// The id of its trace, in hexadecimal digits.
+    #[must_use]
+    pub fn trace_id(&self) -> String {
+        self.data.span_context.trace_id().to_string()
+    }
+
+    /// The `traceparent` header that makes further spans its children.
+    ///
+    /// ```
+    /// # use http::HeaderMap;
+    /// # use sluicegate::Timestamp;
+    /// # use sluicegate_server::traces::{Options, start};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let (tracer, _exporter) = start(Options::default()).unwrap();
+    /// let span = tracer.begin("gateway", &HeaderMap::new(), Timestamp::EPOCH).unwrap();
+    /// let header = span.traceparent();
+    /// assert!(header.starts_with(&format!("00-{}-", span.trace_id())) && header.ends_with("-01"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        let context = &self.data.span_context;
+        format!("00-{}-{}-01", context.trace_id(), context.span_id())
+    }
+
     /// Adds a string attribute, truncated to 256 bytes.
     pub fn set(&mut self, key: &'static str, value: &str) {
         self.push(key, truncated(value).to_owned().into());

@@ -1,0 +1,232 @@
+//! Metrics of routes. Routes of the same name share them, and they survive a change of the file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use sluicegate::striped::Striped;
+use sluicegate_server::metrics::{Labels, MetricsSource, Page};
+use sluicegate_server::telemetry::{BUCKETS_MICROS, ResponseTimes};
+
+use crate::error::ProxyError;
+use crate::handler::Active;
+
+/// Name of the requests without a route.
+pub(crate) const UNMATCHED: &str = "unmatched";
+
+/// Routes on the metrics page; further ones are left out.
+const LISTED_MAX: usize = 1_000;
+
+/// What the limits decided about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum RequestVerdict {
+    /// No limit denies it.
+    #[default]
+    Passed,
+    /// A limit denies it.
+    Denied,
+    /// A limit in shadow mode would deny it.
+    DryRunDenied,
+    /// A limit denies it, and it is forwarded with a header.
+    Marked,
+    /// An access list exempts the client.
+    Exempt,
+}
+
+/// Counters of a route, striped by thread.
+#[derive(Debug)]
+pub(crate) struct RouteMetrics {
+    name: Box<str>,
+    counters: Striped<[AtomicU64; COUNT]>,
+}
+
+/// A completed request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestSample {
+    pub(crate) status: u16,
+    pub(crate) verdict: RequestVerdict,
+    pub(crate) elapsed: Duration,
+    pub(crate) bytes: u64,
+}
+
+/// Metrics of the routes of the configuration in force.
+#[derive(Debug)]
+pub(crate) struct RoutesPage(pub(crate) Arc<ArcSwap<Active>>);
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+const UPSTREAM_ERRORS: [ProxyError; 3] =
+    [ProxyError::BadGateway, ProxyError::Timeout, ProxyError::Unavailable];
+
+// Indices of the counters: requests by class and verdict, errors, and the others.
+const ERRORS: usize = CLASSES.len() * RequestVerdict::ALL.len();
+const IN_FLIGHT: usize = ERRORS + UPSTREAM_ERRORS.len();
+const BYTES: usize = IN_FLIGHT + 1;
+const MICROS: usize = BYTES + 1;
+const BUCKETS: usize = MICROS + 1;
+const COUNT: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
+
+impl RequestVerdict {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Passed, Self::Denied, Self::DryRunDenied, Self::Marked, Self::Exempt];
+
+    /// Its name, in logs and metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Denied => "denied",
+            Self::DryRunDenied => "dry_run_denied",
+            Self::Marked => "marked",
+            Self::Exempt => "exempt",
+        }
+    }
+}
+
+impl RouteMetrics {
+    pub(crate) fn new(name: &str) -> Arc<Self> {
+        let counters = Striped::new(|| std::array::from_fn(|_| AtomicU64::new(0)));
+        Arc::new(Self { name: name.into(), counters })
+    }
+
+    /// Name of the route.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A request has begun.
+    pub(crate) fn begin(&self) {
+        self.add(IN_FLIGHT, 1);
+    }
+
+    /// A request that has begun is complete.
+    pub(crate) fn complete(&self, sample: RequestSample) {
+        let class = usize::from(sample.status / 100).clamp(1, CLASSES.len()) - 1;
+        let micros = u64::try_from(sample.elapsed.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        // The sum of all stripes wraps to the right number.
+        self.add(IN_FLIGHT, u64::MAX);
+        self.add(class * RequestVerdict::ALL.len() + sample.verdict as usize, 1);
+        self.add(BYTES, sample.bytes);
+        self.add(MICROS, micros);
+        self.add(BUCKETS + bucket, 1);
+    }
+
+    /// A request got no response of the upstream; other errors are not counted.
+    pub(crate) fn fail(&self, error: ProxyError) {
+        if let Some(index) = UPSTREAM_ERRORS.iter().position(|known| *known == error) {
+            self.add(ERRORS + index, 1);
+        }
+    }
+
+    fn add(&self, index: usize, count: u64) {
+        self.counters.mine()[index].fetch_add(count, Relaxed);
+    }
+
+    fn sum(&self, index: usize) -> u64 {
+        self.counters.sum(|counters| &counters[index])
+    }
+
+    fn times(&self) -> ResponseTimes {
+        let buckets = std::array::from_fn(|bucket| self.sum(BUCKETS + bucket));
+        ResponseTimes { buckets, sum_micros: self.sum(MICROS) }
+    }
+}
+
+/// Metrics of each name; those of `previous` continue.
+pub(crate) fn of_names<'a>(
+    names: impl Iterator<Item = &'a str>,
+    previous: &BTreeMap<Box<str>, Arc<RouteMetrics>>,
+) -> BTreeMap<Box<str>, Arc<RouteMetrics>> {
+    let metrics = |name: &str| match previous.get(name) {
+        Some(known) => known.clone(),
+        None => RouteMetrics::new(name),
+    };
+    names.chain([UNMATCHED]).map(|name| (name.into(), metrics(name))).collect()
+}
+
+impl MetricsSource for RoutesPage {
+    fn put(&self, page: &mut Page) {
+        let active = self.0.load();
+        let routes: Vec<_> = active.route_metrics().take(LISTED_MAX).collect();
+        let route = |one: &RouteMetrics| Labels::new("route", &one.name);
+        let help = "Completed requests, by status class and by what the limits decided. A client that went away counts as 4xx.";
+        let mut family = page.counter("sluicegate_gateway_requests_total", help);
+        for one in &routes {
+            for (class, name) in CLASSES.iter().enumerate() {
+                for verdict in RequestVerdict::ALL {
+                    let count = one.sum(class * RequestVerdict::ALL.len() + verdict as usize);
+                    let labels = route(one).and("status", name).and("verdict", verdict.name());
+                    if count > 0 {
+                        family.labeled(&labels, count);
+                    }
+                }
+            }
+        }
+        let help = "Time from the head of a request to the end of its response.";
+        let mut family = page.histogram("sluicegate_gateway_request_duration_seconds", help);
+        for one in &routes {
+            family.histogram(&route(one), &one.times());
+        }
+        let help = "Requests whose response has not ended.";
+        let mut family = page.gauge("sluicegate_gateway_requests_in_flight", help);
+        for one in &routes {
+            family.labeled(&route(one), one.sum(IN_FLIGHT));
+        }
+        let help = "Bytes of the bodies of responses.";
+        let mut family = page.counter("sluicegate_gateway_response_bytes_total", help);
+        for one in &routes {
+            family.labeled(&route(one), one.sum(BYTES));
+        }
+        let help = "Requests without a response of the upstream, by reason.";
+        let mut family = page.counter("sluicegate_gateway_upstream_errors_total", help);
+        for one in &routes {
+            for (index, error) in UPSTREAM_ERRORS.iter().enumerate() {
+                family.labeled(&route(one).and("reason", error.code()), one.sum(ERRORS + index));
+            }
+        }
+        if let Some(log) = active.access_log() {
+            let help =
+                "Lines of the access log that were dropped because it is written too slowly.";
+            page.counter("sluicegate_gateway_access_log_dropped_total", help).value(log.dropped());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(status: u16, verdict: RequestVerdict) -> RequestSample {
+        RequestSample { status, verdict, elapsed: Duration::from_millis(3), bytes: 10 }
+    }
+
+    #[test]
+    fn requests_are_counted_by_class_and_verdict() {
+        let metrics = RouteMetrics::new("/");
+        for _ in 0..3 {
+            metrics.begin();
+        }
+        metrics.complete(sample(200, RequestVerdict::Passed));
+        metrics.complete(sample(429, RequestVerdict::Denied));
+        metrics.fail(ProxyError::Timeout);
+        metrics.fail(ProxyError::NoRoute);
+        assert_eq!(metrics.sum(IN_FLIGHT), 1);
+        assert_eq!(metrics.sum(RequestVerdict::ALL.len()), 1, "2xx, passed");
+        assert_eq!(metrics.sum(3 * RequestVerdict::ALL.len() + 1), 1, "4xx, denied");
+        assert_eq!((metrics.sum(BYTES), metrics.sum(MICROS)), (20, 6_000));
+        assert_eq!(metrics.times().count(), 2);
+        let errors: Vec<u64> =
+            (0..UPSTREAM_ERRORS.len()).map(|at| metrics.sum(ERRORS + at)).collect();
+        assert_eq!(errors, [0, 1, 0]);
+    }
+
+    #[test]
+    fn a_name_has_one_set_of_counters_across_changes() {
+        let first = of_names(["/a", "/a", "/b"].into_iter(), &BTreeMap::new());
+        assert_eq!(first.len(), 3, "two names, and the requests without a route");
+        let second = of_names(["/a"].into_iter(), &first);
+        assert!(Arc::ptr_eq(&first["/a"], &second["/a"]));
+        assert!(!second.contains_key("/b"));
+    }
+}
