@@ -14,8 +14,9 @@ impl RedirectTarget {
     pub(crate) fn new(to: &str) -> Result<Self, String> {
         let host = to.split_once("://").map(|(_, rest)| rest);
         let is_chosen = host.is_some_and(|host| {
-            let end = host.find(['/', '?', '#']).unwrap_or(host.len());
-            let authority = host[..end].strip_suffix("{path}").unwrap_or(&host[..end]);
+            let ends = ["/", "?", "#", "{path}", "{query}"].map(|end| host.find(end));
+            let end = ends.into_iter().flatten().min().unwrap_or(host.len());
+            let authority = &host[..end];
             authority.is_empty() || authority.contains(['{', '\\'])
         });
         match is_chosen || to.starts_with("//") || to.starts_with("/\\") {
