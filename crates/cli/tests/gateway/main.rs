@@ -8,5 +8,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access_log;
+mod actions;
 mod config;
 mod gateway;
+mod guides;
+mod responses;

@@ -98,3 +98,26 @@ async fn an_upgrade_to_http_2_does_not_reach_the_upstream() {
     let response = gateway.exchange(request).await;
     assert!(response.ends_with("plain"), "{response}");
 }
+
+#[tokio::test]
+async fn a_tunnel_holds_its_slot_until_it_ends() {
+    let servers = vec![echo().await.parse().unwrap()];
+    let config = GatewayConfig::simple(([127, 0, 0, 1], 0).into(), servers, Some("test"));
+    let rules = "domain: test\ndescriptors:\n  - key: remote_address\n    limits:\n      - \
+                 { algorithm: concurrency, max: 1, lease: 1h }\n";
+    let gateway = RunningGateway::with_rules(config, Some(rules.to_owned())).await;
+    let mut client = gateway.connect().await;
+    client.write_all(UPGRADE).await.unwrap();
+    assert!(read_head(&mut client).await.unwrap().starts_with("HTTP/1.1 101 "));
+    let mut second = gateway.connect().await;
+    second.write_all(UPGRADE).await.unwrap();
+    assert!(read_head(&mut second).await.unwrap().starts_with("HTTP/1.1 429 "));
+    drop(client);
+    let ended = r#"sluicegate_gateway_requests_in_flight{route="/*"} 0"#;
+    while !gateway.metrics().await.contains(ended) {}
+    let mut third = gateway.connect().await;
+    third.write_all(UPGRADE).await.unwrap();
+    assert!(read_head(&mut third).await.unwrap().starts_with("HTTP/1.1 101 "));
+    drop(third);
+    while !gateway.metrics().await.contains(ended) {}
+}

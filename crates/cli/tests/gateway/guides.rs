@@ -1,0 +1,105 @@
+//! The guides, run as they are written, with nothing changed but addresses.
+
+use std::net::TcpStream;
+use std::process::Command;
+
+use crate::gateway::Gateway;
+use crate::support::http::{Answer, asked_on, get};
+use crate::support::process::Process;
+use crate::support::upstream::Upstream;
+use crate::support::{Folder, root, server};
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join(format!("docs/guide/{name}.md"))).unwrap()
+}
+
+/// The block of a language that begins so.
+fn block<'a>(page: &'a str, language: &str, beginning: &str) -> &'a str {
+    let fence = format!("```{language}\n");
+    let blocks = page.split(fence.as_str()).skip(1);
+    let mut blocks = blocks.map(|rest| rest.split("```").next().unwrap());
+    let found = blocks.find(|block| block.starts_with(beginning));
+    found.unwrap()
+}
+
+/// The gateway of a page before this server.
+fn started(folder: &Folder, page: &str, domain: &str, app: &Upstream) -> Gateway {
+    folder.file("rules.yaml", block(page, "yaml", &format!("domain: {domain}\n")));
+    let config = block(page, "yaml", "listen: ").replace("127.0.0.1:3000", &app.address);
+    Gateway::start(&["--config", &folder.file("gateway.yaml", &config)])
+}
+
+fn app() -> Upstream {
+    Upstream::answering(|_| async { "app" })
+}
+
+/// nginx with the server of the page.
+fn nginx(folder: &Folder, page: &str, app: &Upstream) -> (Process, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let server_block = block(page, "nginx", "limit_req_zone")
+        .replace("listen 8000;", &format!("listen {address};"))
+        .replace("127.0.0.1:3000", &app.address);
+    let at = folder.path();
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let paths = kinds.map(|kind| format!("{kind}_temp_path {at}/{kind};\n")).concat();
+    let config = format!(
+        "daemon off;\nmaster_process off;\npid {at}/nginx.pid;\nerror_log stderr notice;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}{server_block}}}\n"
+    );
+    let config = folder.file("nginx.conf", &config);
+    let mut command = Command::new(server("nginx"));
+    let mut process =
+        Process::start("nginx", command.args(["-e", "stderr", "-p", at, "-c", &config]));
+    process.says("event method");
+    (process, address)
+}
+
+#[test]
+fn limits_of_nginx_mean_the_same_here() {
+    let (folder, page, app) = (Folder::new(), page("gateway-from-nginx"), app());
+    let (_nginx, nginx) = nginx(&folder, &page, &app);
+    let gateway = started(&folder, &page, "web", &app);
+    let statuses = |address: &str| [(); 8].map(|()| get(address, "/", &[]).status);
+    let expected = [200, 200, 200, 200, 200, 200, 429, 429];
+    assert_eq!(statuses(&nginx), expected);
+    assert_eq!(statuses(&gateway.address), expected);
+}
+
+#[test]
+fn limits_of_traefik_mean_the_same_here() {
+    let (folder, page, app) = (Folder::new(), page("gateway-from-traefik"), app());
+    let gateway = started(&folder, &page, "web", &app);
+    let statuses = |user: &str| {
+        [(); 4].map(|()| get(&gateway.address, "/", &[("x-user", user.as_bytes())]).status)
+    };
+    assert_eq!(statuses("alice"), [200, 200, 200, 429]);
+    assert_eq!(statuses("bob"), [200, 200, 200, 429]);
+    assert_eq!(gateway.get("/").status, 200, "without the header there is no limit");
+}
+
+/// An attempt to log in.
+fn attempt(gateway: &Gateway, account: &str) -> Answer {
+    let body = format!(r#"{{"username":"{account}","password":"x"}}"#);
+    let length = body.len();
+    let request = format!(
+        "POST /login HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    asked_on(TcpStream::connect(&gateway.address).unwrap(), request.as_bytes())
+}
+
+#[test]
+fn a_login_page_is_limited_by_address_and_by_account() {
+    let (folder, page, app) = (Folder::new(), page("gateway-login"), app());
+    let mut gateway = started(&folder, &page, "login", &app);
+    let statuses = [(); 4].map(|()| attempt(&gateway, "alice").status);
+    assert_eq!(statuses, [200, 200, 200, 429], "one account");
+    let denied = attempt(&gateway, "alice");
+    assert!(denied.header("retry-after").is_some());
+    assert_eq!(denied.header("x-ratelimit-limit"), None, "hidden");
+    gateway.process.says(r#""rule":"login/account""#);
+    // The denied attempts have not used up the five of the address.
+    let others = ["bob", "carol", "dave"].map(|account| attempt(&gateway, account).status);
+    assert_eq!(others, [200, 200, 429], "one address");
+    assert_eq!(gateway.get("/").status, 200, "everything else is not limited");
+}
