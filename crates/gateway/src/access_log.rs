@@ -354,7 +354,7 @@ mod tests {
     fn a_text_of_a_client_is_cut_between_characters() {
         let text = "é".repeat(TEXT_BYTES_MAX);
         assert_eq!(bounded(&text).len(), TEXT_BYTES_MAX);
-        assert_eq!(bounded(&text[..3.min(2)]), "é");
+        assert_eq!(bounded("é"), "é");
     }
 
     #[test]

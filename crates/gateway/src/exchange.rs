@@ -5,13 +5,14 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use sluicegate::Timestamp;
 use sluicegate_server::app::App;
 use sluicegate_server::traces::Span;
+use tokio::time::Instant;
 
 use crate::access_log::{AccessLog, LogEntry, bounded};
 use crate::error::ProxyError;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::{HeaderName, Method, Request, Response};
@@ -19,6 +19,7 @@ use sluicegate_config::gateway::upstream::UpstreamConfig;
 use sluicegate_rules::mapping::Proxies;
 use sluicegate_server::app::App;
 use sluicegate_server::http::{Connection, Handler, InFlight};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::access_log::AccessLog;
