@@ -382,4 +382,29 @@ mod tests {
         let error = AccessLog::open(&config).unwrap_err();
         assert!(error.contains("`/nonexistent/access.log`") && error.contains("; name a file"));
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_log_that_nobody_reads_drops_lines_and_blocks_nobody() {
+        let folder = std::env::temp_dir().join(format!("sluicegate-pipe-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("access.log");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Opening one end waits for the other.
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || File::open(path).unwrap()
+        });
+        let config = AccessLogConfig { path: Some(path), format: AccessLogFormat::Json };
+        let log = AccessLog::open(&config).unwrap();
+        let reader = reader.join().unwrap();
+        // More than the queue and the pipe hold.
+        for _ in 0..QUEUE_LINES_MAX + 2_000 {
+            log.write(&entry(), at());
+        }
+        assert!(log.dropped() > 0);
+        drop(reader);
+        drop(log);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

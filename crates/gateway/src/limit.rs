@@ -149,7 +149,7 @@ pub(crate) fn attributes<'a>(
     Attributes {
         client_ip: client,
         method: Some(head.method.as_str().as_bytes()),
-        scheme: Some(b"http"),
+        scheme: Some(if identity.is_tls() { b"https" } else { b"http" }),
         host: Some(host.as_bytes()),
         uri: Some(uri.as_bytes()),
         headers: lines,

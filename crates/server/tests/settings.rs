@@ -368,7 +368,7 @@ fn tls_is_whole_or_not_at_all() {
         ("GRPC_SERVER_TLS_CERT", "a"),
         ("GRPC_SERVER_TLS_KEY", "b"),
     ];
-    assert_eq!(read(&all).tls.unwrap().cert, PathBuf::from("a"));
+    assert_eq!(read(&all).tls.unwrap().certificates[0].cert, PathBuf::from("a"));
     assert!(wrong(&[("GRPC_SERVER_USE_TLS", "true")]).contains("needs a certificate and its key"));
     assert!(wrong(&[("SLUICEGATE_TLS_CERT", "a")]).contains("needs a certificate and its key"));
     let lonely = [

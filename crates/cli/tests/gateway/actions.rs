@@ -4,7 +4,7 @@ use axum::extract::Request;
 
 use crate::gateway::Gateway;
 use crate::support::Folder;
-use crate::support::http::{Answer, get, post};
+use crate::support::http::{Answer, asked_on, get, post};
 use crate::support::upstream::Upstream;
 
 fn started(folder: &Folder, routes: &str) -> Gateway {
@@ -81,6 +81,11 @@ fn files_of_a_directory_and_nothing_else() {
     let with = |name: &str, value: &str| -> Answer {
         get(&gateway.address, "/static/a%20b.txt", &[(name, value.as_bytes())])
     };
+    let client = std::net::TcpStream::connect(&gateway.address).unwrap();
+    let request = b"HEAD /static/a%20b.txt HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let head = asked_on(client, request);
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert_eq!(head.header("content-length"), Some("10"));
     let part = with("range", "bytes=2-4");
     assert_eq!((part.status, part.body.as_str()), (206, "234"));
     assert_eq!(part.header("content-range"), Some("bytes 2-4/10"));

@@ -212,6 +212,22 @@ fn a_slot_is_released_when_the_client_goes_away() {
 }
 
 #[test]
+fn slots_in_a_store_are_those_of_all_nodes() {
+    let (folder, app, redis) = (Folder::new(), streaming(), Single::start());
+    let rules = folder.file("rules.yaml", &rules(SLOTS));
+    let upstream = format!("http://{}", app.address);
+    let args = ["--upstream", &upstream, "--rules", &rules, "--store", redis.url()];
+    let [first, second] = [(); 2].map(|()| Gateway::start(&args));
+    let mut slow = begun(&first, "/slow");
+    assert_eq!(second.get("/fast").status, 429);
+    app.end.send(()).unwrap();
+    let mut rest = String::new();
+    slow.read_to_string(&mut rest).unwrap();
+    // The release is on its way to the store; without it the lease would last an hour.
+    while second.get("/fast").status == 429 {}
+}
+
+#[test]
 fn a_store_that_is_away_follows_the_policy_of_the_rules() {
     let app = marks();
     // Each has a store of its own: nodes of one store divide a local limit.

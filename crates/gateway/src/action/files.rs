@@ -108,8 +108,8 @@ pub(super) async fn respond(
     Ok(response.map(|_| ResponseBody::file(FileBody { file, left: length })))
 }
 
-/// The name of a file without escapes; `None` if it cannot be one. An escaped slash is no separator:
-/// routes and limits have not seen one.
+/// The name of a file without escapes; `None` if it cannot be one. An escaped slash is not a
+/// separator: routes and limits have not seen one.
 fn decoded(name: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for segment in name.trim_start_matches('/').split('/') {

@@ -268,6 +268,11 @@ impl Identities {
 }
 
 impl ClientIdentity<'_> {
+    /// Whether the connection is encrypted.
+    pub(crate) const fn is_tls(&self) -> bool {
+        self.connection.is_tls
+    }
+
     /// Removes the credentials that are for the gateway alone.
     pub(crate) fn strip(&self, head: &mut Parts) {
         if self.needs.is_some_and(|needs| needs.api_key)
