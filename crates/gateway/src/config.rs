@@ -25,7 +25,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::handler::Active;
-use crate::route::RouteTable;
+use crate::route::{RouteError, RouteTable};
+use crate::route_state::RouteState;
 
 /// The file of a gateway, and what the command line says in its place.
 #[derive(Debug, Clone)]
@@ -63,7 +64,11 @@ pub fn checked(source: &Source, has_own_rules: bool) -> Result<LoadedGateway, In
     let base = Path::new(&source.name).parent().unwrap_or(Path::new(""));
     let loaded = load_with_files(source, base)?;
     let routes = &loaded.config.routes;
-    let overlap = RouteTable::new(routes).err();
+    let unusable = || {
+        let mut checked = routes.iter().map(RouteState::check).enumerate();
+        checked.find_map(|(route, checked)| Some(RouteError { route, message: checked.err()? }))
+    };
+    let overlap = RouteTable::new(routes).err().or_else(unusable);
     let overlap = overlap.map(|error| loaded.route_problem(error.route, error.message));
     let limited = routes.iter().position(|route| route.limit.is_some());
     let has_rules = has_own_rules || !loaded.config.rules.is_empty();

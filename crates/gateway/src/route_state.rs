@@ -42,4 +42,12 @@ impl RouteState {
             identity,
         })
     }
+
+    /// Whether a route can be compiled.
+    ///
+    /// # Errors
+    /// When its action or its headers cannot be used.
+    pub(crate) fn check(config: &RouteConfig) -> Result<(), String> {
+        Self::new(config, RouteMetrics::new(&config.name)).map(drop)
+    }
 }

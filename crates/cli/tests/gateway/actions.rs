@@ -3,9 +3,9 @@
 use axum::extract::Request;
 
 use crate::gateway::Gateway;
-use crate::support::Folder;
 use crate::support::http::{Answer, asked_on, get, post};
 use crate::support::upstream::Upstream;
+use crate::support::{Folder, sluicegate};
 
 fn started(folder: &Folder, routes: &str) -> Gateway {
     let text = format!("request_id: X-Request-Id\nroutes:\n{routes}");
@@ -124,4 +124,22 @@ fn headers_are_set_and_removed_with_placeholders() {
     let failed = gateway.get("/");
     assert_eq!(failed.status, 502);
     assert_eq!(failed.header("x-served-by"), Some("gate of test"), "errors have them too");
+}
+
+#[test]
+fn check_reports_actions_that_cannot_be_executed() {
+    let folder = Folder::new();
+    for (route, expected) in [
+        ("{ path: /a, redirect: \"https://{path}\" }", "would let a request choose the host"),
+        (
+            "{ path: /a, respond: { status: 200 }, response_headers: { set: { Content-Length: 1 } } }",
+            "`Content-Length` cannot be changed: it frames messages; remove it",
+        ),
+    ] {
+        let path = folder.file("gateway.yaml", &format!("routes:\n  - {route}\n"));
+        let run = sluicegate(&["check", &path], "");
+        assert_eq!(run.code, 1, "{}", run.stdout);
+        let printed = format!("{}{}", run.stdout, run.stderr);
+        assert!(printed.contains("gateway.yaml:2:") && printed.contains(expected), "{printed}");
+    }
 }
