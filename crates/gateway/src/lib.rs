@@ -16,8 +16,8 @@
 //!   forwards the request or denies it.
 //! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
-//! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace, and
-//!   the slot of a concurrency limit.
+//! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
+//!   and the slot of a concurrency limit.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
 //!   connections.
 //!
