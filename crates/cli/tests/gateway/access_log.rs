@@ -17,7 +17,8 @@ descriptors:
     limits: { name: trial, algorithm: fixed_window, rate: 0/year }
 ";
 
-fn started(folder: &Folder, app: &Upstream, top: &str) -> Gateway {
+/// Writes the files of a gateway; the path of its configuration.
+fn written(folder: &Folder, app: &Upstream, top: &str) -> String {
     folder.file("rules.yaml", RULES);
     let text = format!(
         "{top}\nrequest_id: X-Request-Id\nrules: rules.yaml\nupstreams: {{ app: \"http://{}\" }}\nroutes:
@@ -32,7 +33,11 @@ fn started(folder: &Folder, app: &Upstream, top: &str) -> Gateway {
 ",
         app.address
     );
-    Gateway::start(&["--config", &folder.file("gateway.yaml", &text)])
+    folder.file("gateway.yaml", &text)
+}
+
+fn started(folder: &Folder, app: &Upstream, top: &str) -> Gateway {
+    Gateway::start(&["--config", &written(folder, app, top)])
 }
 
 fn app() -> Upstream {
@@ -159,8 +164,7 @@ fn the_trace_of_a_caller_goes_on_at_the_upstream() {
     let sent = ("traceparent", CALLER.as_bytes());
     assert_eq!(get(&gateway.address, "/trial", &[sent]).body, CALLER, "without traces of its own");
 
-    folder.file("rules.yaml", RULES);
-    let path = format!("{}/gateway.yaml", folder.path());
+    let path = written(&folder, &app, "");
     // Nobody listens there: spans are dropped, and requests do not wait.
     let variables =
         [("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")];
@@ -170,4 +174,35 @@ fn the_trace_of_a_caller_goes_on_at_the_upstream() {
         child.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && child != CALLER,
         "{child}"
     );
+}
+
+#[test]
+fn a_span_of_a_request_names_route_verdict_and_rule() {
+    let (sender, spans) = std::sync::mpsc::channel();
+    let collector = Upstream::answering(move |request: Request| {
+        let sender = sender.clone();
+        async move {
+            let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+            sender.send(String::from_utf8_lossy(&body).into_owned()).unwrap();
+        }
+    });
+    let (folder, app) = (Folder::new(), app());
+    let path = written(&folder, &app, "");
+    let endpoint = format!("http://{}", collector.address);
+    let variables = [
+        ("TRACING_ENABLED", "true"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+    ];
+    let gateway = Gateway::with(&["--config", &path], &variables);
+    assert_eq!(gateway.get("/api/a").status, 200);
+    assert_eq!(gateway.get("/api/a").status, 429);
+    let mut seen = String::new();
+    while !seen.contains("api/remote_address") {
+        seen.push_str(&spans.recv_timeout(std::time::Duration::from_secs(60)).unwrap());
+    }
+    for text in ["gateway", "http.route", "http.response.status_code", "denied", "passed"] {
+        assert!(seen.contains(text), "{text}: {seen}");
+    }
+    assert!(!seen.contains("127.0.0.1"), "clients are not in traces");
 }
