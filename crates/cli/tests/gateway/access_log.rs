@@ -2,6 +2,7 @@
 
 use axum::extract::Request;
 use serde_json::Value;
+use sluicegate_testkit::until;
 
 use crate::gateway::Gateway;
 use crate::support::http::get;
@@ -90,14 +91,12 @@ fn a_file_in_the_combined_format_is_reopened_on_sighup() {
     let mut gateway = started(&folder, &app, top);
     let [log, rotated] =
         ["access.log", "access.log.1"].map(|name| format!("{}/{name}", folder.path()));
-    let lines = |path: &str, count: usize| loop {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        if text.lines().count() >= count {
-            break text;
-        }
+    let line = |path: &str| {
+        let read = || std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'));
+        until("the line is written", read)
     };
     get(&gateway.address, "/api/a", &[("user-agent", b"curl \"8\"")]);
-    let first = lines(&log, 1);
+    let first = line(&log);
     assert!(first.starts_with("127.0.0.1 - - ["), "{first}");
     assert!(
         first.ends_with("\"GET /api/a HTTP/1.1\" 200 5 \"-\" \"curl \\x228\\x22\" passed\n"),
@@ -107,7 +106,7 @@ fn a_file_in_the_combined_format_is_reopened_on_sighup() {
     gateway.signal("HUP");
     gateway.process.says("reloaded");
     gateway.get("/api/b");
-    assert!(lines(&log, 1).contains("GET /api/b"));
+    assert!(line(&log).contains("GET /api/b"));
     assert_eq!(std::fs::read_to_string(&rotated).unwrap(), first);
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use axum::extract::Request;
 use sluicegate_testkit::redis::Single;
+use sluicegate_testkit::until;
 
 use crate::gateway::Gateway;
 use crate::support::Folder;
@@ -207,7 +208,7 @@ fn a_slot_is_released_when_the_client_goes_away() {
     assert_eq!(gateway.get("/fast").status, 429);
     drop(slow);
     let in_flight = r#"sluicegate_gateway_requests_in_flight{route="/*"}"#;
-    while gateway.metric(in_flight).unwrap() != "0" {}
+    until("the request has ended", || (gateway.metric(in_flight)? == "0").then_some(()));
     assert_eq!(gateway.get("/fast").status, 200);
 }
 
@@ -224,7 +225,7 @@ fn slots_in_a_store_are_those_of_all_nodes() {
     let mut rest = String::new();
     slow.read_to_string(&mut rest).unwrap();
     // The release is on its way to the store; without it the lease would last an hour.
-    while second.get("/fast").status == 429 {}
+    until("the slot is free", || (second.get("/fast").status == 200).then_some(()));
 }
 
 #[test]

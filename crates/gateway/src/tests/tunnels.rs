@@ -114,10 +114,11 @@ async fn a_tunnel_holds_its_slot_until_it_ends() {
     assert!(read_head(&mut second).await.unwrap().starts_with("HTTP/1.1 429 "));
     drop(client);
     let ended = r#"sluicegate_gateway_requests_in_flight{route="/*"} 0"#;
-    while !gateway.metrics().await.contains(ended) {}
+    let has_ended = async || while !gateway.metrics().await.contains(ended) {};
+    tokio::time::timeout(Duration::from_secs(60), has_ended()).await.unwrap();
     let mut third = gateway.connect().await;
     third.write_all(UPGRADE).await.unwrap();
     assert!(read_head(&mut third).await.unwrap().starts_with("HTTP/1.1 101 "));
     drop(third);
-    while !gateway.metrics().await.contains(ended) {}
+    tokio::time::timeout(Duration::from_secs(60), has_ended()).await.unwrap();
 }
