@@ -51,7 +51,7 @@ impl LoadResult {
             warnings: Vec::new(),
         };
         let read = Ok(ValidRules { loaded, set: RuleSet::default() });
-        Self { sources: Vec::new(), read, warnings: Vec::new() }
+        Self { sources: Vec::new(), read, warnings: Vec::new(), notes: Vec::new() }
     }
 }
 

@@ -52,8 +52,10 @@ pub(crate) fn load(
         Ok(loaded) => loaded,
         Err(invalid) => {
             let problems = invalid.problems.iter().cloned().collect();
-            let warnings = invalid.warnings;
-            return Ok((LoadResult { sources: vec![source], read: Err(problems), warnings }, None));
+            let mut result = LoadResult::empty();
+            (result.sources, result.warnings) = (vec![source], invalid.warnings);
+            result.read = Err(problems);
+            return Ok((result, None));
         }
     };
     if settings.paths.is_empty() {
