@@ -24,7 +24,7 @@ use sluicegate_server::settings::RulesSettings;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::handler::Active;
+use crate::active::Active;
 use crate::route::{RouteError, RouteTable};
 use crate::route_state::RouteState;
 
@@ -277,7 +277,7 @@ pub(crate) fn run(
     let forwarded = async move {
         while reloads.recv().await.is_some() {
             requested.notify_one();
-            if let Some(log) = reopened.load().access_log() {
+            if let Some(log) = reopened.load().access_log.as_ref() {
                 log.reopen();
             }
             // A full channel already requests a reload.

@@ -17,9 +17,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
+use crate::active::Active;
 use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::denial::DenialStyle;
-use crate::handler::{Active, GatewayHandler};
+use crate::handler::GatewayHandler;
 use crate::listener::handover::{Handover, Inherited};
 use crate::listener::{self, Endpoint};
 use crate::metrics::RoutesPage;

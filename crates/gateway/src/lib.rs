@@ -9,7 +9,7 @@
 //!
 //! - [`gateway`] starts the process and its workers; each is a thread with an accept loop, its own
 //!   connections and its own idle connections to upstreams.
-//! - [`config`] loads the file of a gateway and follows its changes.
+//! - [`config`] loads the file of a gateway and follows its changes; `active` is its compiled form.
 //! - `listener` decides about a connection before its first request: access lists, limits of the
 //!   client address, PROXY protocol, TLS.
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
@@ -28,6 +28,7 @@
 
 mod access_log;
 mod action;
+mod active;
 mod body;
 mod client_body;
 pub mod config;

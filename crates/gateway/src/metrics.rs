@@ -10,8 +10,8 @@ use sluicegate::striped::Striped;
 use sluicegate_server::metrics::{Labels, MetricsSource, Page};
 use sluicegate_server::telemetry::{BUCKETS_MICROS, ResponseTimes};
 
+use crate::active::Active;
 use crate::error::ProxyError;
-use crate::handler::Active;
 
 /// Name of the requests without a route.
 pub(crate) const UNMATCHED: &str = "unmatched";
@@ -185,7 +185,7 @@ impl MetricsSource for RoutesPage {
                 family.labeled(&route(one).and("reason", error.code()), one.sum(ERRORS + index));
             }
         }
-        if let Some(log) = active.access_log() {
+        if let Some(log) = active.access_log.as_ref() {
             let help =
                 "Lines of the access log that were dropped because it is written too slowly.";
             page.counter("sluicegate_gateway_access_log_dropped_total", help).value(log.dropped());

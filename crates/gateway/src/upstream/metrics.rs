@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use sluicegate_server::metrics::{Labels, MetricsSource, Page};
 
-use crate::handler::Active;
+use crate::active::Active;
 
 /// Servers on the metrics page; further ones are left out.
 const LISTED_MAX: usize = 1_000;
@@ -19,7 +19,7 @@ impl MetricsSource for UpstreamMetrics {
         let active = self.0.load();
         let help = "1 if the server is used; 0 if its checks fail or it is ejected.";
         let mut family = page.gauge("sluicegate_upstream_healthy", help);
-        let servers = active.upstreams().iter().flat_map(|upstream| {
+        let servers = active.upstreams.iter().flat_map(|upstream| {
             let servers = upstream.servers();
             (0..servers.len()).map(move |index| (upstream.name(), servers[index].clone()))
         });
