@@ -64,6 +64,8 @@ pub(crate) struct LogEntry {
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
     pub(crate) upstream: Option<String>,
+    /// The server that answered, or failed last.
+    pub(crate) server: Option<String>,
     /// Time from the request to the head of the upstream's response.
     pub(crate) upstream_time: Option<Duration>,
     pub(crate) route: String,
@@ -95,6 +97,8 @@ struct JsonLine<'a> {
     route: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_ms: Option<f64>,
     verdict: &'a str,
@@ -217,6 +221,7 @@ impl LogEntry {
             duration_ms: millis(self.duration),
             route: &self.route,
             upstream: self.upstream.as_deref(),
+            server: self.server.as_deref(),
             upstream_ms: self.upstream_time.map(millis),
             verdict: self.verdict.name(),
             rule: self.rule.as_deref(),

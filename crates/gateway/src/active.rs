@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::HeaderName;
 use sluicegate::LimitError;
 use sluicegate::http::HeaderLines;
-use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::gateway::route::RouteConfig;
 use sluicegate_config::gateway::upstream::UpstreamConfig;
+use sluicegate_config::gateway::{ClientTimeouts, GatewayConfig};
 use sluicegate_rules::mapping::Proxies;
 
 use crate::access_log::AccessLog;
@@ -38,7 +37,9 @@ pub(crate) struct Active {
     pub(crate) limit_headers: bool,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     pub(crate) trusted_proxies: Proxies,
-    pub(crate) tunnel_idle: Duration,
+    /// Of clients: for new connections, bodies and tunnels.
+    pub(crate) timeouts: ClientTimeouts,
+    pub(crate) header_bytes_max: usize,
     pub(crate) access: AccessList,
     pub(crate) connection_limits: Arc<ConnectionLimiter>,
     pub(crate) body_limits: BodyLimits,
@@ -120,7 +121,8 @@ impl Active {
             limit_headers: config.limit_headers,
             upstreams: config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?,
             trusted_proxies: Proxies::new(config.trusted_proxies.clone()),
-            tunnel_idle: config.timeouts.idle,
+            timeouts: config.timeouts,
+            header_bytes_max: config.header_bytes_max,
             access: AccessList::new(&config.access).map_err(CompileError::Access)?,
             connection_limits,
             body_limits: BodyLimits {

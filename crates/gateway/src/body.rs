@@ -175,6 +175,15 @@ impl RequestBody {
     pub(crate) const fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }
+
+    /// Handle to the outcome of a client's body.
+    pub(crate) fn outcome(&self) -> Option<BodyOutcome> {
+        match self {
+            Self::Empty => None,
+            Self::Client(body) => Some(body.outcome()),
+            Self::Buffered(body) => body.outcome(),
+        }
+    }
 }
 
 impl Body for RequestBody {

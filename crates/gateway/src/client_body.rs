@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,14 +31,22 @@ pub(crate) struct ClientBody<B = Incoming> {
     timeout: Duration,
     /// Created when the client has to be waited for the first time.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the client is being waited for.
-    is_waiting: bool,
     outcome: BodyOutcome,
 }
 
-/// Why a body ended early, if it did.
+/// What happened to a body: when it was last read, and why it ended early, if it did.
 #[derive(Debug, Clone)]
-pub(crate) struct BodyOutcome(Arc<AtomicU8>);
+pub(crate) struct BodyOutcome(Arc<BodyState>);
+
+#[derive(Debug)]
+struct BodyState {
+    reason: AtomicU8,
+    /// Whether the client is being waited for.
+    is_waiting: AtomicBool,
+    begun: Instant,
+    /// Of the last piece, in milliseconds after `begun`.
+    read_at: AtomicU64,
+}
 
 const TOO_LARGE: u8 = 1;
 const TIMED_OUT: u8 = 2;
@@ -46,15 +54,28 @@ const TIMED_OUT: u8 = 2;
 impl BodyOutcome {
     /// The error of a client that exceeded the limits.
     pub(crate) fn error(&self) -> Option<ProxyError> {
-        match self.0.load(Relaxed) {
+        match self.0.reason.load(Relaxed) {
             TOO_LARGE => Some(ProxyError::BodyTooLarge),
             TIMED_OUT => Some(ProxyError::BodyTimeout),
             _ => None,
         }
     }
 
+    /// When the last piece was read; `None` while the client is waited for.
+    pub(crate) fn read_at(&self) -> Option<Instant> {
+        let BodyState { is_waiting, begun, read_at, .. } = &*self.0;
+        let at = || *begun + Duration::from_millis(read_at.load(Relaxed));
+        (!is_waiting.load(Relaxed)).then(at)
+    }
+
+    fn record_read(&self) {
+        let elapsed = self.0.begun.elapsed().as_millis();
+        self.0.read_at.store(u64::try_from(elapsed).unwrap_or(u64::MAX), Relaxed);
+        self.0.is_waiting.store(false, Relaxed);
+    }
+
     fn fail(&self, reason: u8) -> BoxError {
-        self.0.store(reason, Relaxed);
+        self.0.reason.store(reason, Relaxed);
         let reason = if reason == TOO_LARGE { "body too large" } else { "body timed out" };
         reason.into()
     }
@@ -75,8 +96,12 @@ impl<B: Body<Data = Bytes> + Unpin> ClientBody<B> {
             bytes_left: bytes_max,
             timeout,
             timer: None,
-            is_waiting: false,
-            outcome: BodyOutcome(Arc::default()),
+            outcome: BodyOutcome(Arc::new(BodyState {
+                reason: AtomicU8::new(0),
+                is_waiting: AtomicBool::new(false),
+                begun: Instant::now(),
+                read_at: AtomicU64::new(0),
+            })),
         })
     }
 
@@ -87,9 +112,9 @@ impl<B: Body<Data = Bytes> + Unpin> ClientBody<B> {
 
     /// Whether the client was waited for too long.
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { timeout, timer, is_waiting, .. } = self;
+        let Self { timeout, timer, outcome, .. } = self;
         let timer = timer.get_or_insert_with(|| Box::pin(sleep(*timeout)));
-        if !std::mem::replace(is_waiting, true) {
+        if !outcome.0.is_waiting.swap(true, Relaxed) {
             timer.as_mut().reset(Instant::now() + *timeout);
         }
         timer.as_mut().poll(cx)
@@ -108,7 +133,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ClientBody<B
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             return this.poll_timeout(cx).map(|()| Some(Err(this.outcome.fail(TIMED_OUT))));
         };
-        this.is_waiting = false;
+        this.outcome.record_read();
         let bytes = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
             _ => 0,
@@ -132,7 +157,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ClientBody<B
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
     use std::future::poll_fn;
@@ -140,7 +165,14 @@ mod tests {
     use super::*;
 
     /// Pieces, each after a delay.
-    struct Pieces(VecDeque<(Duration, usize)>, Option<Pin<Box<Sleep>>>);
+    pub(crate) struct Pieces(VecDeque<(Duration, usize)>, Option<Pin<Box<Sleep>>>);
+
+    impl Pieces {
+        pub(crate) fn new(pieces: &[(u64, usize)]) -> Self {
+            let pieces = pieces.iter().map(|(secs, bytes)| (Duration::from_secs(*secs), *bytes));
+            Self(pieces.collect(), None)
+        }
+    }
 
     impl Body for Pieces {
         type Data = Bytes;
@@ -164,8 +196,7 @@ mod tests {
 
     async fn read(pieces: &[(u64, usize)]) -> (usize, Option<ProxyError>) {
         let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(30) };
-        let pieces = pieces.iter().map(|(secs, bytes)| (Duration::from_secs(*secs), *bytes));
-        let mut body = ClientBody::new(Pieces(pieces.collect(), None), limits).unwrap();
+        let mut body = ClientBody::new(Pieces::new(pieces), limits).unwrap();
         let mut bytes = 0;
         while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             bytes += frame.data_ref().map_or(0, Bytes::len);

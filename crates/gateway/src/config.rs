@@ -181,8 +181,6 @@ impl ConfigFollower {
             ("admin", new.admin != old.admin),
             ("handover", new.handover != old.handover),
             ("rules", new.rules != old.rules),
-            ("timeouts", new.timeouts != old.timeouts),
-            ("max_header_bytes", new.header_bytes_max != old.header_bytes_max),
         ];
         let changed: Vec<&str> =
             changes.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();

@@ -147,9 +147,10 @@ impl Exchange {
     }
 
     /// The upstream has answered, or failed, after this time.
-    pub(crate) fn set_upstream(&mut self, name: &str, elapsed: Duration) {
+    pub(crate) fn set_upstream(&mut self, name: &str, server: Option<&str>, elapsed: Duration) {
         if let Some(details) = &mut self.details {
             details.entry.upstream = Some(name.to_owned());
+            details.entry.server = server.map(str::to_owned);
             details.entry.upstream_time = Some(elapsed);
         }
     }

@@ -91,7 +91,7 @@ impl Gateway {
         let https = listeners.iter().find(|(config, ..)| config.tls.is_some());
         let https_port = https.map_or(443, |(.., address)| address.port());
         let bound = |(listener, sockets, address): (&ListenerConfig, _, _)| {
-            let endpoint = Endpoint::new(listener, config.timeouts, https_port);
+            let endpoint = Endpoint::new(listener, https_port);
             let endpoint = endpoint.map_err(|error| failed("configure TLS", &error))?;
             Ok(BoundListener { endpoint: Arc::new(endpoint), address, sockets })
         };
@@ -109,10 +109,6 @@ impl Gateway {
             connections: settings.connections_max.div_ceil(workers),
             in_flight: settings.in_flight_max,
             drain: settings.drain.1,
-            header_bytes: config.header_bytes_max,
-            header_timeout: config.timeouts.header,
-            body_timeout: config.timeouts.body,
-            idle: config.timeouts.idle,
             ..HttpLimits::default()
         };
         let active = Arc::new(ArcSwap::from_pointee(active));

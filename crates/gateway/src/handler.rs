@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use sluicegate::http::HeaderLines;
 use sluicegate_config::gateway::route::{Action, OnLimit};
 use sluicegate_server::app::App;
-use sluicegate_server::http::{Connection, Handler, InFlight};
+use sluicegate_server::http::{Connection, Handler, HttpLimits, InFlight};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -224,14 +224,15 @@ impl GatewayHandler {
                     host: new_host.as_deref(),
                     worker: self.worker,
                     key,
-                    tunnel_idle: active.tunnel_idle,
+                    tunnel_idle: active.timeouts.idle,
                     edits: route.request_headers.as_ref().map(|edits| (edits, values)),
                 };
                 let begun = exchange.has_details().then(Instant::now);
-                let forwarded =
-                    forward(upstream, Request::from_parts(head, body), forwarding).await;
+                let (request, mut server) = (Request::from_parts(head, body), None);
+                let forwarded = forward(upstream, request, forwarding, &mut server).await;
                 if let Some(begun) = begun {
-                    exchange.set_upstream(upstream.name(), begun.elapsed());
+                    let server = server.as_ref().map(|server| server.label());
+                    exchange.set_upstream(upstream.name(), server, begun.elapsed());
                 }
                 forwarded.map_err(|error| {
                     let error = outcome.and_then(|it| it.error()).unwrap_or(error);
@@ -265,8 +266,34 @@ impl Handler for GatewayHandler {
         Box::pin(self.clone().answer(request, connection.context.clone()))
     }
 
-    fn overloaded(&self, _: &Request<Incoming>, _: &App) -> Self::Response {
-        ProxyError::Overload.response()
+    /// A change of the configuration applies to new connections.
+    fn connection_limits(&self, limits: HttpLimits) -> HttpLimits {
+        let active = self.active.load();
+        HttpLimits {
+            header_bytes: active.header_bytes_max,
+            header_timeout: active.timeouts.header,
+            body_timeout: active.timeouts.body,
+            idle: active.timeouts.idle,
+            ..limits
+        }
+    }
+
+    fn overloaded(
+        &self,
+        request: &Request<Incoming>,
+        connection: &Connection<ConnectionContext>,
+        app: &App,
+    ) -> Self::Response {
+        let active = self.active.load();
+        let mut exchange = Exchange::begin(app, active.access_log.as_ref(), request);
+        exchange.set_client(connection.context.peer, "");
+        // Its route is not looked for: a request beyond the bound costs little.
+        exchange.set_route(&active.unmatched);
+        exchange.fail(ProxyError::Overload);
+        let mut response = ProxyError::Overload.response();
+        exchange.respond(response.status());
+        response.body_mut().set_exchange(exchange);
+        response
     }
 
     fn send(

@@ -61,7 +61,8 @@ const UPSTREAM_ERRORS: [ProxyError; 3] =
 
 // Indices of the counters: requests by class and verdict, errors, and the others.
 const ERRORS: usize = CLASSES.len() * RequestVerdict::ALL.len();
-const IN_FLIGHT: usize = ERRORS + UPSTREAM_ERRORS.len();
+const OVERLOAD: usize = ERRORS + UPSTREAM_ERRORS.len();
+const IN_FLIGHT: usize = OVERLOAD + 1;
 const BYTES: usize = IN_FLIGHT + 1;
 const MICROS: usize = BYTES + 1;
 const BUCKETS: usize = MICROS + 1;
@@ -112,8 +113,11 @@ impl RouteMetrics {
         self.add(BUCKETS + bucket, 1);
     }
 
-    /// A request got no response of the upstream; other errors are not counted.
+    /// A request got no response of the upstream; errors of clients are not counted.
     pub(crate) fn fail(&self, error: ProxyError) {
+        if error == ProxyError::Overload {
+            self.add(OVERLOAD, 1);
+        }
         if let Some(index) = UPSTREAM_ERRORS.iter().position(|known| *known == error) {
             self.add(ERRORS + index, 1);
         }
@@ -185,6 +189,9 @@ impl MetricsSource for RoutesPage {
                 family.labeled(&route(one).and("reason", error.code()), one.sum(ERRORS + index));
             }
         }
+        let help = "Requests rejected because too many were in flight.";
+        page.counter("sluicegate_gateway_overload_total", help)
+            .value(active.unmatched.sum(OVERLOAD));
         if let Some(log) = active.access_log.as_ref() {
             let help =
                 "Lines of the access log that were dropped because it is written too slowly.";

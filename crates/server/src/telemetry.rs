@@ -307,4 +307,28 @@ impl Event {
         Self::HttpAuthFailed,
         Self::AdminAuthFailed,
     ];
+
+    /// Connections that the gateway closes before a request.
+    pub const REJECTIONS: [Self; 6] = [
+        Self::ClientDenied,
+        Self::ClientOverOpen,
+        Self::ClientOverRate,
+        Self::ClientOverTlsRate,
+        Self::ProxyHeaderFailed,
+        Self::TlsHandshakeFailed,
+    ];
+
+    /// Reason of a rejection, in metrics and logs; empty for other events.
+    #[must_use]
+    pub const fn rejection(self) -> &'static str {
+        match self {
+            Self::ClientDenied => "denied",
+            Self::ClientOverOpen => "open",
+            Self::ClientOverRate => "rate",
+            Self::ClientOverTlsRate => "tls_rate",
+            Self::ProxyHeaderFailed => "proxy_header",
+            Self::TlsHandshakeFailed => "tls_handshake",
+            _ => "",
+        }
+    }
 }

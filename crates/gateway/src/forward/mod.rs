@@ -5,6 +5,7 @@ mod path;
 mod upgrade;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
@@ -16,7 +17,7 @@ pub(crate) use self::upgrade::Tunnel;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;
 use crate::header_changes::{HeaderEdits, Placeholders};
-use crate::upstream::{Delivery, Upstream};
+use crate::upstream::{Delivery, Server, Upstream};
 
 /// How a request is forwarded.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +42,12 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) edits: Option<(&'a HeaderEdits, Placeholders<'a>)>,
 }
 
-/// Sends a request to an upstream; the response streams.
+/// Sends a request to an upstream; the response streams. `server` is the one that got it.
 pub(crate) async fn forward(
     upstream: &Upstream,
     mut request: Request<RequestBody>,
     forwarding: Forwarding<'_>,
+    server: &mut Option<Arc<Server>>,
 ) -> Result<Response<ResponseBody>, ProxyError> {
     let upgrade = upgrade::requested(&request);
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -58,7 +60,7 @@ pub(crate) async fn forward(
     if let Some(upgrade) = upgrade {
         upgrade::set_headers(request.headers_mut(), upgrade);
     }
-    let mut response = upstream.send(delivery, request).await?;
+    let mut response = upstream.send(delivery, request, server).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Only if the client has asked for it.
         let client = client.ok_or(ProxyError::BadGateway)?;

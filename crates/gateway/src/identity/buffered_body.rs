@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::body::{BoxError, RequestBody};
+use crate::client_body::BodyOutcome;
 
 /// A body, and the frames that were read of it.
 #[derive(Debug)]
@@ -40,6 +41,11 @@ impl BufferedBody {
             }
         }
         Ok(false)
+    }
+
+    /// Handle to the outcome of the client's body.
+    pub(crate) fn outcome(&self) -> Option<BodyOutcome> {
+        self.rest.outcome()
     }
 
     /// The data that was read.

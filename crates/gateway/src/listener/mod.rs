@@ -19,7 +19,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use sluicegate_config::gateway::ClientTimeouts;
 use sluicegate_config::gateway::listener::{ListenerConfig, TlsConfig, TlsVersion};
 use sluicegate_rules::network::Network;
 use sluicegate_server::http::HttpServer;
@@ -28,7 +27,7 @@ use sluicegate_server::telemetry::Event;
 use sluicegate_server::tls::{CertificateFiles, Tls, TlsError, TlsFiles};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{debug, info};
 
 use self::access::Access;
 use self::certificate::ClientCertificate;
@@ -46,7 +45,6 @@ pub(crate) struct Endpoint {
     tls: Option<Tls>,
     proxies: Vec<Network>,
     redirect: Option<HttpsPort>,
-    timeouts: ClientTimeouts,
 }
 
 /// An admitted client address.
@@ -60,14 +58,10 @@ struct Admitted {
 
 impl Endpoint {
     /// Reads the certificates of a listener; `https_port` is that of redirects.
-    pub(crate) fn new(
-        config: &ListenerConfig,
-        timeouts: ClientTimeouts,
-        https_port: u16,
-    ) -> Result<Self, TlsError> {
+    pub(crate) fn new(config: &ListenerConfig, https_port: u16) -> Result<Self, TlsError> {
         let tls = config.tls.as_ref().map(|tls| Tls::new(tls_files(tls))).transpose()?;
         let redirect = config.redirect_to_https.then_some(HttpsPort(https_port));
-        Ok(Self { tls, proxies: config.proxy_protocol.clone(), redirect, timeouts })
+        Ok(Self { tls, proxies: config.proxy_protocol.clone(), redirect })
     }
 
     /// Its TLS, to follow the certificates.
@@ -116,11 +110,12 @@ impl Endpoint {
         stopped: Stopped,
     ) {
         let telemetry = server.handler().app.telemetry();
+        let timeouts = server.handler().active.load().timeouts;
         let admitted = match admitted {
             Some(admitted) => admitted,
             None => {
                 let header = proxy_protocol::read(&mut socket);
-                let header = match timeout(self.timeouts.header, header).await {
+                let header = match timeout(timeouts.header, header).await {
                     Ok(header) => header,
                     Err(_) => Err(io::ErrorKind::TimedOut.into()),
                 };
@@ -141,7 +136,7 @@ impl Endpoint {
         };
         let uses_ja4 = server.handler().active.load().identities.uses_ja4();
         let socket = ClientHelloRecorder::new(socket, uses_ja4);
-        let handshake = timeout(self.timeouts.tls_handshake, tls.accept(socket)).await;
+        let handshake = timeout(timeouts.tls_handshake, tls.accept(socket)).await;
         match handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(mut stream) => {
                 context.ja4 = stream.get_mut().0.take_ja4().map(Arc::from);
@@ -175,7 +170,8 @@ impl Endpoint {
                 Err(event) => event,
             },
         };
-        debug!(peer = %address, reason = ?rejected, "connection rejected");
+        // At most some lines a second: the rate limit of log lines is by call site.
+        info!(client = %address, reason = rejected.rejection(), "connection rejected");
         handler.app.telemetry().record(rejected);
         None
     }

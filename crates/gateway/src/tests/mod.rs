@@ -7,6 +7,7 @@ mod http2;
 mod identity;
 mod paths;
 mod tunnels;
+mod upstreams;
 
 use std::future::Future;
 use std::net::SocketAddr;

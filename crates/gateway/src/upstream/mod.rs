@@ -42,7 +42,8 @@ pub(crate) use self::body::UpstreamBody;
 pub(crate) use self::metrics::UpstreamMetrics;
 use self::resolve::Resolver;
 use self::send_error::SendError;
-use self::server::{Options, Server};
+use self::server::Options;
+pub(crate) use self::server::Server;
 pub(crate) use self::tls::TlsOptionsError;
 use self::tls::UpstreamTlsConfigs;
 use crate::body::RequestBody;
@@ -173,24 +174,34 @@ impl Upstream {
         self.servers.store(Arc::new(servers));
     }
 
-    /// Sends a request to one of the servers; to another one if the first is unreachable.
+    /// Sends a request to one of the servers; to another one if the first is unreachable. `used` is
+    /// the last of them.
     pub(crate) async fn send(
         &self,
         delivery: Delivery,
         request: Request<RequestBody>,
+        used: &mut Option<Arc<Server>>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
         let choice = self.choice(delivery.key);
         let server = choose(&self.servers.load(), choice, None).cloned();
-        let server = server.ok_or(ProxyError::Unavailable)?;
-        let mut sent = self.send_to(&server, delivery, request).await;
+        let server = used.insert(server.ok_or(ProxyError::Unavailable)?);
+        let mut sent = self.send_to(server, delivery, request).await;
         if let Err(SendError::Unreachable(request, error)) = sent {
-            let second = choose(&self.servers.load(), choice, Some(&server)).cloned();
+            let second = choose(&self.servers.load(), choice, Some(server)).cloned();
             sent = match second {
-                Some(second) => self.send_to(&second, delivery, *request).await,
+                Some(second) => self.send_to(used.insert(second), delivery, *request).await,
                 None => Err(SendError::Unreachable(request, error)),
             };
         }
-        sent.map_err(ProxyError::from)
+        sent.map_err(|error| match error {
+            SendError::Unreachable(..) if self.is_down() => ProxyError::Unavailable,
+            error => error.into(),
+        })
+    }
+
+    /// Whether no server is usable; they are tried nevertheless.
+    fn is_down(&self) -> bool {
+        !self.servers.load().iter().any(|server| server.is_usable())
     }
 
     fn choice(&self, key: Option<u64>) -> Choice {

@@ -1,6 +1,7 @@
 //! A server of an upstream: its connections, its health, and how a request gets there.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -12,7 +13,7 @@ use sluicegate_config::gateway::upstream::{
     Balance, HealthCheck, ServerConfig, UpstreamConfig, UpstreamProtocol,
 };
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::balance::stable_hash;
@@ -23,6 +24,7 @@ use super::send_error::{ConnectError, SendError};
 use super::tls::UpstreamTlsConfigs;
 use super::transport::Transport;
 use crate::body::RequestBody;
+use crate::client_body::BodyOutcome;
 
 /// Options that all servers of an upstream share.
 #[derive(Debug)]
@@ -215,6 +217,7 @@ impl Server {
     ) -> Result<Response<UpstreamBody>, SendError> {
         let is_counted = self.options.config.balance == Balance::LeastConnections;
         let guard = is_counted.then(|| self.begin_request());
+        let body = request.body().outcome();
         let sent = async {
             match connection {
                 Connection::Http1(connection) => {
@@ -229,8 +232,7 @@ impl Server {
                 }
             }
         };
-        let sent = timeout(self.first_byte(deadline), sent).await;
-        let (response, source) = sent.unwrap_or(Err(SendError::Timeout))?;
+        let (response, source) = self.head_in_time(sent, body, deadline).await?;
         let deadline = deadline.map(|deadline| Box::pin(sleep_until(deadline)));
         Ok(response.map(|body| UpstreamBody::new(body, source, deadline, guard)))
     }
@@ -247,8 +249,8 @@ impl Server {
         };
         let is_counted = self.options.config.balance == Balance::LeastConnections;
         let guard = is_counted.then(|| self.begin_request());
-        let sent = timeout(self.first_byte(None), Http1::send_upgrade(transport, request)).await;
-        let response = sent.unwrap_or(Err(SendError::Timeout))?;
+        let sent = Http1::send_upgrade(transport, request);
+        let response = self.head_in_time(sent, None, None).await?;
         Ok(response.map(|body| UpstreamBody::new(body, Source::Closing, None, guard)))
     }
 
@@ -287,12 +289,33 @@ impl Server {
         timeout(check.timeout, checked).await.unwrap_or(Err("the check took too long"))
     }
 
-    /// Time for the head of a response.
-    fn first_byte(&self, deadline: Option<Instant>) -> std::time::Duration {
+    /// Waits for the head of a response. Its time begins with the request, again with each piece of
+    /// the body that the server takes, and does not pass while the client is waited for.
+    pub(super) async fn head_in_time<T>(
+        &self,
+        sent: impl Future<Output = Result<T, SendError>>,
+        body: Option<BodyOutcome>,
+        deadline: Option<Instant>,
+    ) -> Result<T, SendError> {
         let first_byte = self.options.config.timeouts.first_byte;
-        deadline.map_or(first_byte, |deadline| {
-            deadline.saturating_duration_since(Instant::now()).min(first_byte)
-        })
+        let begun = Instant::now();
+        let mut until = begun + first_byte;
+        let mut sent = pin!(sent);
+        loop {
+            let next = deadline.map_or(until, |deadline| deadline.min(until));
+            if let Ok(sent) = timeout_at(next, &mut sent).await {
+                return sent;
+            }
+            let now = Instant::now();
+            let is_over = deadline.is_some_and(|deadline| deadline <= now);
+            let Some(body) = body.as_ref().filter(|_| !is_over) else {
+                return Err(SendError::Timeout);
+            };
+            until = body.read_at().map_or(now, |at| at.max(begun)) + first_byte;
+            if until <= now {
+                return Err(SendError::Timeout);
+            }
+        }
     }
 
     const fn scheme(&self) -> Scheme {

@@ -1,13 +1,21 @@
-//! Tests of names that are resolved again.
+//! Tests of names that are resolved again, and of the time for a response.
 
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_config::gateway::upstream::UpstreamConfig;
 use tokio::net::UdpSocket;
+use tokio::time::sleep;
 
+use super::send_error::SendError;
+use super::server::tests::server;
 use super::*;
+use crate::client_body::tests::Pieces;
+use crate::client_body::{BodyLimits, ClientBody};
 
 /// A DNS server that answers questions for A records with these addresses and a lifetime of one
 /// second; without addresses, with SERVFAIL.
@@ -39,7 +47,7 @@ async fn dns(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
 
 async fn addresses_become(upstream: &Upstream, expected: &[Ipv4Addr]) {
     let expected: Vec<IpAddr> = expected.iter().copied().map(IpAddr::V4).collect();
-    let mut interval = tokio::time::interval(std::time::Duration::from_millis(10));
+    let mut interval = tokio::time::interval(Duration::from_millis(10));
     loop {
         let servers = upstream.servers();
         let addresses = servers.iter().filter_map(|server| Some(server.address()?.ip()));
@@ -90,4 +98,49 @@ async fn servers_that_a_reload_keeps_have_their_state() {
     let config = UpstreamConfig { idle_max: 1, ..config };
     let anew = Upstream::new(&config, 1, Some(&before)).unwrap().servers();
     assert!(anew[0].is_usable(), "other options, other servers");
+}
+
+/// Sends a body with these pieces (delay and bytes) to a server that answers after some seconds,
+/// and has 60 for its first byte.
+async fn upload(pieces: &[(u64, usize)], answer_after: u64) -> Result<(), SendError> {
+    let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
+    let mut body = ClientBody::new(Pieces::new(pieces), limits).unwrap();
+    let outcome = body.outcome();
+    let sent = async {
+        while poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx)).await.is_some() {}
+        sleep(Duration::from_secs(answer_after)).await;
+        Ok(())
+    };
+    server("http://10.0.0.1").head_in_time(sent, Some(outcome), None).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_the_first_byte_begins_at_the_end_of_the_request() {
+    assert!(upload(&[(0, 1), (200, 1), (59, 1)], 59).await.is_ok());
+    let late = upload(&[(0, 1), (200, 1)], 61).await;
+    assert!(matches!(late, Err(SendError::Timeout)), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_take_the_body_is_not_waited_for() {
+    let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
+    let body = ClientBody::new(Pieces::new(&[(0, 1)]), limits).unwrap();
+    let begun = Instant::now();
+    let unread = std::future::pending::<Result<(), SendError>>();
+    let sent = server("http://10.0.0.1").head_in_time(unread, Some(body.outcome()), None).await;
+    assert!(matches!(sent, Err(SendError::Timeout)), "{sent:?}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_time_includes_the_upload() {
+    let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
+    let body = ClientBody::new(Pieces::new(&[]), limits).unwrap();
+    let begun = Instant::now();
+    let deadline = Some(begun + Duration::from_secs(20));
+    let unread = std::future::pending::<Result<(), SendError>>();
+    let server = server("http://10.0.0.1");
+    let sent = server.head_in_time(unread, Some(body.outcome()), deadline).await;
+    assert!(matches!(sent, Err(SendError::Timeout)), "{sent:?}");
+    assert_eq!(begun.elapsed().as_secs(), 20);
 }

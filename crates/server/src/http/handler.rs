@@ -83,7 +83,12 @@ impl Handler for Routes {
         }
     }
 
-    fn overloaded(&self, request: &Request<Incoming>, app: &App) -> Response {
+    fn overloaded(
+        &self,
+        request: &Request<Incoming>,
+        _: &Connection<Self::Context>,
+        app: &App,
+    ) -> Response {
         let error = ApiError::overload();
         if let Some(endpoint) = endpoint_of(request.uri().path()) {
             app.telemetry().record_failure(endpoint, error.fault);

@@ -24,6 +24,7 @@ pub use self::socket::Socket;
 pub use self::socket::SocketFile;
 pub(crate) use self::socket::{Observed, Observer};
 use crate::app::App;
+use crate::logs::events;
 use crate::memory::{Account, EndpointBudget, Share};
 use crate::telemetry::Event;
 
@@ -101,8 +102,10 @@ pub async fn serve(
     }
     stopping.send_replace(true);
     let ended = async { while connections.join_next().await.is_some() {} };
-    // Connections that take longer are aborted with the set.
-    let _ = timeout(drain, ended).await;
+    if timeout(drain, ended).await.is_err() {
+        // They are aborted with the set.
+        events::drain_timed_out(drain, connections.len());
+    }
     Ok(())
 }
 

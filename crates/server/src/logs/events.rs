@@ -6,7 +6,8 @@
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
 //!   [`store_disconnected`], [`store_partly_down`], [`store_rejects_writes`], [`store_lost_data`],
-//!   [`unknown_domain`], [`more_unknown_domains`], [`statsd_failed`], [`traces_lost`]
+//!   [`unknown_domain`], [`more_unknown_domains`], [`statsd_failed`], [`traces_lost`],
+//!   [`drain_timed_out`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`],
@@ -67,6 +68,11 @@ pub fn example_rules() {
 /// Shutdown has begun: the service is unready, and stops accepting after `delay`.
 pub fn drain_started(delay: Duration) {
     info!(delay_s = delay.as_secs_f64(), "draining");
+}
+
+/// The time to drain a listener has passed: its open connections are closed.
+pub fn drain_timed_out(timeout: Duration, connections: usize) {
+    warn!(timeout_s = timeout.as_secs_f64(), connections, "drain timed out: connections closed");
 }
 
 /// A listener failed; the service ends.

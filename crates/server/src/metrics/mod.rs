@@ -159,17 +159,8 @@ fn put_connections(page: &mut Page, telemetry: &Telemetry) {
     page.counter("sluicegate_connections_refused_total", help)
         .value(telemetry.count(Event::ConnectionRefused));
     let help = "Connections of the gateway that were closed before a request, by reason.";
-    page.counter("sluicegate_client_connections_rejected_total", help).each(
-        "reason",
-        [
-            ("denied", telemetry.count(Event::ClientDenied)),
-            ("open", telemetry.count(Event::ClientOverOpen)),
-            ("rate", telemetry.count(Event::ClientOverRate)),
-            ("tls_rate", telemetry.count(Event::ClientOverTlsRate)),
-            ("proxy_header", telemetry.count(Event::ProxyHeaderFailed)),
-            ("tls_handshake", telemetry.count(Event::TlsHandshakeFailed)),
-        ],
-    );
+    page.counter("sluicegate_client_connections_rejected_total", help)
+        .each("reason", Event::REJECTIONS.map(|event| (event.rejection(), telemetry.count(event))));
     let help = "Failed authentications, including those rejected by the rate limit.";
     let mut family = page.counter("sluicegate_auth_failures_total", help);
     for endpoint in AuthEndpoint::ALL {

@@ -67,8 +67,18 @@ pub trait Handler: Send + Sync + 'static {
         connection: &Connection<Self::Context>,
     ) -> Self::Future;
 
+    /// Limits of a new connection, from those of the server.
+    fn connection_limits(&self, limits: HttpLimits) -> HttpLimits {
+        limits
+    }
+
     /// The response while too many requests are in flight.
-    fn overloaded(&self, request: &Request<Incoming>, app: &App) -> Self::Response;
+    fn overloaded(
+        &self,
+        request: &Request<Incoming>,
+        connection: &Connection<Self::Context>,
+        app: &App,
+    ) -> Self::Response;
 
     /// The response as it is sent. The request is in flight until `in_flight` is dropped: a body
     /// that is produced while it is sent keeps it.
@@ -218,7 +228,7 @@ impl<H: Handler> HttpServer<H> {
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stop: impl Future<Output = ()>,
     ) {
-        let limits = &self.shared.limits;
+        let limits = &self.shared.handler.connection_limits(self.shared.limits);
         let connection = Arc::new(Connection {
             context,
             body_timeout: limits.body_timeout,

@@ -113,7 +113,7 @@ impl<H: Handler> Service<Request<Incoming>> for ConnectionService<H> {
         let source = if is_http2 && in_flight.stream.is_none() {
             ResponseSource::Reset
         } else if others >= shared.limits.in_flight {
-            let response = shared.handler.overloaded(&request, &shared.app);
+            let response = shared.handler.overloaded(&request, connection, &shared.app);
             ResponseSource::Refused { response: Some(response) }
         } else {
             ResponseSource::Handled { handled: shared.handler.call(request, connection) }
