@@ -1,4 +1,7 @@
 //! The body of a request as a client sends it: bounded in size, and in time between two pieces.
+//!
+//! Its trailers are not forwarded: servers that take them for headers would get what was neither
+//! limited nor checked.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -138,6 +141,9 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ClientBody<B
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
             _ => 0,
         };
+        if matches!(&frame, Some(Ok(frame)) if frame.is_trailers()) {
+            return Poll::Ready(None);
+        }
         Poll::Ready(match this.bytes_left.checked_sub(bytes) {
             Some(left) => {
                 this.bytes_left = left;

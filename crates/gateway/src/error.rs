@@ -150,7 +150,7 @@ impl ProxyError {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if matches!(self, Self::BodyTooLarge | Self::BodyTimeout) {
+        if matches!(self, Self::BadRequest(_) | Self::BodyTooLarge | Self::BodyTimeout) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if self.status().is_server_error() {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use sluicegate::http::HeaderLines;
@@ -20,7 +20,10 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
-use crate::forward::{Forwarding, forward, host_of, normalize};
+use crate::forward::{
+    Forwarding, LoosePath, check_transfer_encoding, forward, host_of, join_cookies, name_of,
+    normalize, remove_named_by_connection,
+};
 use crate::header_changes::{Placeholders, request_id};
 use crate::limit::{Admission, Decision, EXCEEDED, LimitOptions, attributes, decide};
 use crate::listener::certificate::ClientCertificate;
@@ -105,9 +108,13 @@ impl GatewayHandler {
         if request.method() == Method::CONNECT {
             return Err(ProxyError::MethodNotAllowed);
         }
-        normalize(request.uri_mut())?;
+        match request.version() {
+            Version::HTTP_2 => join_cookies(request.headers_mut()),
+            _ => remove_named_by_connection(request.headers_mut()),
+        }
+        let path = normalize(request.uri_mut())?;
         let host = host_of(&request)?.to_ascii_lowercase();
-        let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+        let host = name_of(&host).unwrap_or_default();
         let is_trusted = context.peer.is_some_and(|peer| active.trusted_proxies.trust(peer));
         let client = match context.peer {
             Some(peer) if is_trusted => {
@@ -116,7 +123,14 @@ impl GatewayHandler {
             peer => peer,
         };
         exchange.set_client(client, host);
-        let found = active.table.find(host, request.uri().path(), request.method());
+        let found = active.table.find(host, path.decoded(request.uri()), request.method());
+        if let Some(mut loose) = path.into_loose() {
+            if active.table.find(host, &loose, request.method()) != found {
+                return Err(ProxyError::BadRequest("The path can be read as that of two routes."));
+            }
+            loose.extend(request.uri().query().into_iter().flat_map(|query| ["?", query]));
+            request.extensions_mut().insert(LoosePath(loose));
+        }
         let (index, route) = match found {
             Found::Route(index) => (index, active.routes.get(index).ok_or(ProxyError::NoRoute)?),
             Found::OtherMethod => return Err(ProxyError::MethodNotAllowed),
@@ -171,6 +185,9 @@ impl GatewayHandler {
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let Placeholders { client, host, .. } = values;
         let (mut head, body) = request.into_parts();
+        if !body.is_end_stream() {
+            check_transfer_encoding(&head.headers)?;
+        }
         let (mut body, outcome) = RequestBody::new(body, active.body_limits)?;
         let mut is_exempt = context.is_exempt;
         if is_trusted && !active.access.is_empty() {

@@ -17,6 +17,7 @@ use crate::body::ResponseBody;
 use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
+use crate::forward::LoosePath;
 use crate::identity::ClientIdentity;
 use crate::metrics::RequestVerdict;
 use crate::route_state::RouteState;
@@ -145,7 +146,10 @@ pub(crate) fn attributes<'a>(
     client: Option<std::net::IpAddr>,
     identity: &'a ClientIdentity<'a>,
 ) -> Attributes<'a> {
-    let uri = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let uri = match head.extensions.get::<LoosePath>() {
+        Some(LoosePath(uri)) => uri,
+        None => head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
+    };
     Attributes {
         client_ip: client,
         method: Some(head.method.as_str().as_bytes()),

@@ -11,6 +11,8 @@ use http::Method;
 use matchit::{InsertError, Router};
 use sluicegate_config::gateway::route::RouteConfig;
 
+use crate::forward::matched_form;
+
 /// Routes by host, path and method.
 #[derive(Debug)]
 pub struct RouteTable {
@@ -139,6 +141,7 @@ impl Paths {
             let method = Method::from_bytes(name.as_bytes());
             method.map_err(|_| format!("`{name}` is not a method; write it like `GET`"))
         };
+        check_pattern(&route.path)?;
         let methods = route.methods.iter().map(method).collect::<Result<_, _>>()?;
         let candidate = Candidate { methods, route: index };
         for pattern in patterns(&route.path) {
@@ -177,6 +180,24 @@ impl Candidate {
         self.methods.is_empty()
             || other.methods.is_empty()
             || self.methods.iter().any(|method| other.methods.contains(method))
+    }
+}
+
+/// Refuses a path that no request has, since requests are matched in normal form.
+fn check_pattern(path: &str) -> Result<(), String> {
+    // Names in braces are not text of a path.
+    let literal = |segment| if str::contains(segment, '{') { "x" } else { segment };
+    let literals: Vec<_> = path.split('/').map(literal).collect();
+    let literals = literals.join("/");
+    match matched_form(&literals) {
+        Some(form) if form == literals => Ok(()),
+        Some(form) if literals == path => Err(format!(
+            "no request has the path `{path}`, since paths are normalized; write `{form}`"
+        )),
+        _ => Err(format!(
+            "no request has the path `{path}`, since paths are normalized; write it without `;`, \
+             `%2F`, `%5C`, empty and dot segments"
+        )),
     }
 }
 

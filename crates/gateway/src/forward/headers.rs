@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, EXPECT, Entry, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, COOKIE, EXPECT, Entry, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Request, Version};
@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Request, Version};
 use super::{Forwarding, path};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
+use crate::limit::EXCEEDED;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -21,6 +22,10 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+
+/// Headers that the gateway sets. Others must not be able to, nor to remove them.
+const OWN: [HeaderName; 6] =
+    [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, EXCEEDED];
 
 /// Headers of one connection, whatever `Connection` says.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -41,12 +46,71 @@ pub(crate) fn host_of(request: &Request<impl Sized>) -> Result<&str, ProxyError>
     if lines.next().is_some() {
         return Err(ProxyError::BadRequest("The request has several Host headers."));
     }
-    match (request.uri().authority(), header) {
-        (Some(authority), _) => Ok(authority.as_str()),
-        (None, Some(Some(host))) => Ok(host),
-        (None, Some(None)) => Err(ProxyError::BadRequest("The Host header is malformed.")),
-        (None, None) if request.version() == Version::HTTP_10 => Ok(""),
-        (None, None) => Err(ProxyError::BadRequest("The request has no Host header.")),
+    let host = match (request.uri().authority(), header) {
+        (Some(authority), _) => Some(authority.as_str()),
+        (None, Some(host)) => host,
+        (None, None) if request.version() == Version::HTTP_10 => Some(""),
+        (None, None) => return Err(ProxyError::BadRequest("The request has no Host header.")),
+    };
+    let malformed = ProxyError::BadRequest("The host of the request is malformed.");
+    host.filter(|host| name_of(host).is_some()).ok_or(malformed)
+}
+
+/// The name of a host, without port and final dot; `None` if it is malformed.
+pub(crate) fn name_of(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => (&host[..address.len() + 2], port),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = port.is_empty()
+        || port.starts_with(':') && port.bytes().skip(1).all(|byte| byte.is_ascii_digit());
+    let is_name = match name.strip_prefix('[') {
+        Some(address) => address.trim_end_matches(']').bytes().all(is_address_byte),
+        None => name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')),
+    };
+    (is_port && is_name).then(|| name.strip_suffix('.').unwrap_or(name))
+}
+
+const fn is_address_byte(byte: u8) -> bool {
+    byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')
+}
+
+/// Refuses a body that is encoded for the connection otherwise than in chunks: it cannot be decoded
+/// here, and the upstream would not know that it is encoded.
+pub(crate) fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ProxyError> {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(first) = lines.next() else { return Ok(()) };
+    match first.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && lines.next().is_none() {
+        true => Ok(()),
+        false => Err(ProxyError::BadRequest("The transfer encoding must be chunked alone.")),
+    }
+}
+
+/// Joins the pieces of `Cookie` that HTTP/2 allows (RFC 9113, section 8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    let Entry::Occupied(mut cookies) = headers.entry(COOKIE) else { return };
+    if cookies.iter().nth(1).is_none() {
+        return;
+    }
+    let pieces: Vec<_> = cookies.iter().map(HeaderValue::as_bytes).collect();
+    // Values joined by valid bytes are valid.
+    if let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..])) {
+        cookies.insert(joined);
+    }
+}
+
+/// Removes the headers that `Connection` names, before anything reads them: what identifies and
+/// limits a client is what the upstream gets.
+pub(crate) fn remove_named_by_connection(headers: &mut HeaderMap) {
+    let is_kept = |name: &HeaderName| {
+        matches!(*name, CONNECTION | HOST | TE | TRANSFER_ENCODING | UPGRADE) || OWN.contains(name)
+    };
+    for name in named_by_connection(headers) {
+        if !is_kept(&name) {
+            headers.remove(name);
+        }
     }
 }
 
@@ -65,6 +129,9 @@ pub(super) fn rewrite_request(
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
     remove_hop_by_hop(headers);
+    remove_aliases(headers);
+    // Those of a request are not forwarded.
+    headers.remove(TRAILER);
     // gRPC requires it to pass.
     let has_trailers = headers.get(TE).is_some_and(|te| te.as_bytes() == b"trailers");
     headers.remove(TE);
@@ -99,22 +166,44 @@ pub(super) fn rewrite_request(
 
 /// Makes the head of a response that of a proxy.
 pub(super) fn rewrite_response(headers: &mut HeaderMap) {
+    for name in named_by_connection(headers) {
+        headers.remove(name);
+    }
     remove_hop_by_hop(headers);
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
     for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Names of headers in `Connection`; nothing is allocated without any.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let lines = headers.get_all(CONNECTION).iter();
+    let options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let options = options.map(<[u8]>::trim_ascii).filter(|option| {
+        !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive")
+    });
+    options.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
+}
+
+/// Removes headers that servers of CGI and WSGI confuse with those of the gateway, such as
+/// `X_Forwarded_For`.
+fn remove_aliases(headers: &mut HeaderMap) {
+    let is_alias = |name: &&HeaderName| {
+        let name = name.as_str().as_bytes();
+        let is_same = |own: &HeaderName| {
+            let own = own.as_str().as_bytes();
+            own.len() == name.len()
+                && own
+                    .iter()
+                    .zip(name)
+                    .all(|(own, byte)| own == byte || (*own, *byte) == (b'-', b'_'))
+        };
+        name.contains(&b'_') && OWN.iter().any(is_same)
+    };
+    while let Some(name) = headers.keys().find(is_alias).cloned() {
         headers.remove(name);
     }
 }
@@ -132,5 +221,60 @@ fn append_address(headers: &mut HeaderMap, peer: IpAddr) {
     let _ = write!(list, "{peer}");
     if let Ok(value) = HeaderValue::try_from(list) {
         headers.insert(X_FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_name_and_a_port() {
+        for (host, name) in [
+            ("", Some("")),
+            ("shop.example", Some("shop.example")),
+            ("shop.example.:8080", Some("shop.example")),
+            ("[::1]:80", Some("[::1]")),
+            ("[::1]", Some("[::1]")),
+            ("a:", Some("a")),
+            ("a:b", None),
+            ("a:1:2", None),
+            ("user@a", None),
+            ("a/b", None),
+            ("a b", None),
+            ("a,b", None),
+            ("[::1", None),
+            ("[::1]a", None),
+            ("[a/b]", None),
+        ] {
+            assert_eq!(name_of(host), name, "{host}");
+        }
+    }
+
+    #[test]
+    fn connection_names_headers_of_one_connection_except_those_of_the_gateway() {
+        let mut headers = HeaderMap::new();
+        headers.append(CONNECTION, "close, X-One".parse().unwrap());
+        headers.append(CONNECTION, "X-Forwarded-For, host, upgrade".parse().unwrap());
+        for name in ["x-one", "x-two", "x-forwarded-for", "host", "upgrade"] {
+            headers.insert(name, "x".parse().unwrap());
+        }
+        remove_named_by_connection(&mut headers);
+        assert_eq!(headers.get("x-one"), None);
+        for name in ["x-two", "x-forwarded-for", "host", "upgrade"] {
+            assert!(headers.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn aliases_of_own_headers_are_removed() {
+        let mut headers = HeaderMap::new();
+        for name in ["x_forwarded_for", "x-forwarded_proto", "x_real_ip", "api_key", "x-real-ip"] {
+            headers.insert(name, "x".parse().unwrap());
+        }
+        remove_aliases(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["api_key", "x-real-ip"]);
     }
 }

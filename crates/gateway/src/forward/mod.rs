@@ -11,8 +11,10 @@ use std::time::Duration;
 use http::header::UPGRADE;
 use http::{Request, Response, StatusCode, Version};
 
-pub(crate) use self::headers::host_of;
-pub(crate) use self::path::normalize;
+pub(crate) use self::headers::{
+    check_transfer_encoding, host_of, join_cookies, name_of, remove_named_by_connection,
+};
+pub(crate) use self::path::{LoosePath, matched_form, normalize};
 pub(crate) use self::upgrade::Tunnel;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;

@@ -4,6 +4,7 @@ use sluicegate_config::gateway::route::{Action, RouteConfig};
 use sluicegate_config::gateway::upstream::Balance;
 
 use super::*;
+use crate::route::RouteTable;
 
 /// A server that answers with the first line and the hosts of a request.
 async fn echo() -> String {
@@ -38,13 +39,35 @@ async fn the_path_that_was_matched_is_forwarded() {
         let response = gateway.get(path).await;
         assert!(response.contains(forwarded), "{path}: {response}");
     }
-    for path in ["/public/../admin", "/public/%2e%2e/admin", "/public/..//admin", "/public%2Fa"] {
+    for path in ["/public/../admin", "/public/%2e%2e/admin", "/public/..//admin", "/publ%69c2"] {
         let response = gateway.get(path).await;
         assert!(response.starts_with("HTTP/1.1 404 "), "{path}: {response}");
     }
-    for path in ["/public/..;/admin", "/public/%00", "/public/%zz"] {
+    for path in ["/public/..;/admin", "/public/%00", "/public/%zz", "/public/..%2Fadmin"] {
         let response = gateway.get(path).await;
         assert!(response.starts_with("HTTP/1.1 400 "), "{path}: {response}");
+    }
+}
+
+#[test]
+fn a_route_whose_path_no_request_has_is_refused() {
+    let refusal = |path: &str| {
+        let table = RouteTable::new(&[RouteConfig::forward(path, 0)]);
+        table.err().map(|error| error.message)
+    };
+    for path in ["/users/@me", "/users/{id}/*", "/", "/*", "/caf%C3%A9", "/a.b/"] {
+        assert_eq!(refusal(path), None, "{path}");
+    }
+    for (path, remedy) in [
+        ("/a//b", "write `/a/b`"),
+        ("/caf\u{e9}", "write `/caf%C3%A9`"),
+        ("/users/%40me", "write `/users/@me`"),
+        ("/a;b", "write it without `;`"),
+        ("/{id}//b", "write it without `;`"),
+        ("/a%2Fb", "write it without `;`"),
+    ] {
+        let message = refusal(path).unwrap();
+        assert!(message.contains(remedy), "{path}: {message}");
     }
 }
 
