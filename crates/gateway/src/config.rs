@@ -6,9 +6,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sluicegate::{REPORT_EVERY, RULES_POLL_INTERVAL, Timestamp};
 use sluicegate_config::files::{self, FileError, ReadOptions};
 use sluicegate_config::gateway::listener::ListenerConfig;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::active::Active;
+use crate::listener::set::{ListenError, ListenerSet};
 use crate::route::{RouteError, RouteTable};
 use crate::route_state::RouteState;
 
@@ -177,7 +179,6 @@ impl ConfigFollower {
     fn replaceable(&self, loaded: LoadedGateway) -> Result<LoadedGateway, ConfigError> {
         let (new, old) = (&loaded.config, &self.active);
         let changes = [
-            ("listen", new.listeners != old.listeners),
             ("admin", new.admin != old.admin),
             ("handover", new.handover != old.handover),
             ("rules", new.rules != old.rules),
@@ -222,7 +223,7 @@ pub(crate) struct ConfigStatus {
 impl ConfigStatus {
     /// Records a load.
     pub(crate) fn record(&self, now: Timestamp, config: Option<&GatewayConfig>) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         last.0.is_successful = config.is_some();
         if let Some(config) = config {
             last.0.succeeded_at = Some(now);
@@ -242,7 +243,7 @@ fn hash(config: &GatewayConfig) -> u64 {
 
 impl MetricsSource for ConfigStatus {
     fn put(&self, page: &mut Page) {
-        let (load, hash) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (load, hash) = *self.last.lock();
         let help = "Always 1; the label is a hash of the gateway's configuration in force, to compare nodes.";
         let labels = Labels::new("hash", &format!("{hash:016x}"));
         page.gauge("sluicegate_gateway_config_hash", help).labeled(&labels, 1);
@@ -261,7 +262,7 @@ pub(crate) fn run(
     follower: Option<ConfigFollower>,
     app: &App,
     active: Arc<ArcSwap<Active>>,
-    workers: usize,
+    listeners: Arc<Mutex<ListenerSet>>,
     mut reloads: mpsc::Receiver<()>,
 ) -> (impl Future<Output = ()> + use<>, mpsc::Receiver<()>) {
     let (rules, rule_reloads) = mpsc::channel(1);
@@ -298,7 +299,7 @@ pub(crate) fn run(
             let Ok((same, change)) = polled.await else { return };
             follower = same;
             if let Some(change) = change {
-                let is_applied = apply(change, &app, &active, workers, &status);
+                let is_applied = apply(change, &app, &active, &mut listeners.lock(), &status);
                 follower.failed = (!is_applied).then(Instant::now);
             }
         }
@@ -314,7 +315,7 @@ fn apply(
     change: ConfigChange,
     app: &App,
     active: &ArcSwap<Active>,
-    workers: usize,
+    listeners: &mut ListenerSet,
     status: &ConfigStatus,
 ) -> bool {
     let now = app.engine().now();
@@ -329,9 +330,16 @@ fn apply(
         ConfigChange::Valid(config, warnings) => (config, warnings),
         ConfigChange::Refused(error) => return refuse(&error),
     };
-    match Active::new(&config, workers, Some(&active.load())) {
+    let prepared = match listeners.prepare(&config.listeners, |_| Vec::new()) {
+        Ok(prepared) => prepared,
+        Err(ListenError { step, reason }) => {
+            return refuse(&format!("listen: cannot {step}: {reason}"));
+        }
+    };
+    match Active::new(&config, listeners.workers(), Some(&active.load())) {
         Ok(compiled) => {
             active.store(Arc::new(compiled));
+            listeners.apply(prepared);
             status.record(now, Some(&config));
             warnings.iter().for_each(|warning| events::rules_warning(warning));
             events::gateway_config_reloaded(config.routes.len(), config.upstreams.len());

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sluicegate_config::gateway::GatewayConfig;
-use sluicegate_config::gateway::listener::ListenerConfig;
 use sluicegate_server::http::{HttpLimits, HttpServer};
 use sluicegate_server::listen::{self, Listener};
 use sluicegate_server::server::{Node, StartError, Stopping};
@@ -21,8 +22,8 @@ use crate::active::Active;
 use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::denial::DenialStyle;
 use crate::handler::GatewayHandler;
-use crate::listener::handover::{Handover, Inherited};
-use crate::listener::{self, Endpoint};
+use crate::listener::handover::{Handover, Inherited, SharedSockets};
+use crate::listener::set::{ListenerSet, WorkerListener};
 use crate::metrics::RoutesPage;
 use crate::upstream::UpstreamMetrics;
 
@@ -34,20 +35,12 @@ const ACCESS_CHECK_EVERY: Duration = Duration::from_secs(1);
 pub struct Gateway {
     node: Node,
     active: Arc<ArcSwap<Active>>,
-    listeners: Vec<BoundListener>,
+    listeners: ListenerSet,
+    /// Of each worker.
+    sockets: Vec<mpsc::UnboundedReceiver<WorkerListener>>,
     limits: HttpLimits,
-    workers: usize,
     handover: Option<Handover>,
     follower: Option<ConfigFollower>,
-}
-
-/// A bound address.
-#[derive(Debug)]
-struct BoundListener {
-    endpoint: Arc<Endpoint>,
-    address: SocketAddr,
-    /// One for each worker.
-    sockets: Vec<std::net::TcpListener>,
 }
 
 impl Gateway {
@@ -79,31 +72,14 @@ impl Gateway {
         if config.listeners.is_empty() {
             return Err(failed("listen", &"the configuration has no address"));
         }
-        let mut listeners = Vec::with_capacity(config.listeners.len());
-        for config in &config.listeners {
-            let sockets = inherited.take_sockets(config.address);
-            let bound = listener::bind(config.address, workers, sockets);
-            let (sockets, address) = bound
-                .map_err(|error| failed(&format!("listen on `{}`", config.address), &error))?;
-            listeners.push((config, sockets, address));
-        }
-        // Redirects lead to the first address with TLS.
-        let https = listeners.iter().find(|(config, ..)| config.tls.is_some());
-        let https_port = https.map_or(443, |(.., address)| address.port());
-        let bound = |(listener, sockets, address): (&ListenerConfig, _, _)| {
-            let endpoint = Endpoint::new(listener, https_port);
-            let endpoint = endpoint.map_err(|error| failed("configure TLS", &error))?;
-            Ok(BoundListener { endpoint: Arc::new(endpoint), address, sockets })
-        };
-        let listeners = listeners.into_iter().map(bound).collect::<Result<Vec<_>, StartError>>()?;
-        let handover = match &config.handover {
-            Some(path) => {
-                let sockets = listeners.iter().flat_map(|listener| &listener.sockets);
-                let handover = inherited.into_handover(path, &node, sockets);
-                Some(handover.map_err(|error| failed("copy the sockets", &error))?)
-            }
-            None => None,
-        };
+        let copies = config.handover.as_ref().map(|_| SharedSockets::new(&node)).transpose();
+        let copies = copies.map_err(|error| failed("copy the sockets", &error))?;
+        let (mut listeners, sockets) = ListenerSet::new(workers, copies.clone());
+        let prepared = listeners.prepare(&config.listeners, |it| inherited.take_sockets(it));
+        let prepared = prepared.map_err(|error| failed(&error.step, &error.reason))?;
+        listeners.apply(prepared);
+        let handover = config.handover.as_ref().zip(copies);
+        let handover = handover.map(|(path, copies)| inherited.into_handover(path, copies));
         let settings = node.settings();
         let limits = HttpLimits {
             connections: settings.connections_max.div_ceil(workers),
@@ -112,7 +88,7 @@ impl Gateway {
             ..HttpLimits::default()
         };
         let active = Arc::new(ArcSwap::from_pointee(active));
-        Ok(Self { node, active, listeners, limits, workers, handover, follower: None })
+        Ok(Self { node, active, listeners, sockets, limits, handover, follower: None })
     }
 
     /// Follows the file that the configuration comes from.
@@ -126,7 +102,7 @@ impl Gateway {
     /// Bound addresses, in the order of the configuration.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().map(|listener| listener.address).collect()
+        self.listeners.addresses()
     }
 
     /// Bound address of the admin endpoint.
@@ -145,27 +121,23 @@ impl Gateway {
         stop: impl Future<Output = ()>,
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { node, active, listeners, limits, workers, handover, follower } = self;
+        let Self { node, active, listeners, sockets, limits, handover, follower } = self;
         let app = node.app().clone();
         let problem_json = node.settings().problem_json;
         let style = DenialStyle { style: node.settings().style, problem_json };
         app.add_metrics(Arc::new(RoutesPage(active.clone())));
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         app.add_metrics(active.load().identities.counts());
+        let listeners = Arc::new(Mutex::new(listeners));
         let (config_followed, reloads) =
-            config::run(follower, &app, active.clone(), workers, reloads);
+            config::run(follower, &app, active.clone(), listeners.clone(), reloads);
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();
             async move {
-                let followed: Vec<_> = listeners.iter().map(|one| one.endpoint.clone()).collect();
-                let mut of_workers: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-                for BoundListener { endpoint, sockets, .. } in listeners {
-                    for (index, socket) in sockets.into_iter().enumerate() {
-                        of_workers[index % workers].push((endpoint.clone(), socket));
-                    }
-                }
+                // They are those of the configuration until the end.
+                let _listeners = listeners;
                 let mut ends = Vec::new();
-                for (worker, listeners) in of_workers.into_iter().enumerate() {
+                for (worker, listeners) in sockets.into_iter().enumerate() {
                     let (app, active) = (app.clone(), active.clone());
                     let handler = GatewayHandler { app, active, style, worker };
                     let server = HttpServer::with_handler(handler.clone(), &handler.app, limits);
@@ -179,8 +151,8 @@ impl Gateway {
                 };
                 tokio::select! {
                     served = stopping.with("gateway", served) => served,
-                    () = config_followed => Ok(()),
-                    () = follow(&followed, &active) => Ok(()),
+                    () = until_stopped(config_followed, &stopping) => Ok(()),
+                    () = follow(&active) => Ok(()),
                     () = hand_over(handover, &stopping) => Ok(()),
                 }
             }
@@ -192,23 +164,27 @@ impl Gateway {
 /// Stops the process when the next one has taken over; never completes.
 async fn hand_over(handover: Option<Handover>, stopping: &Stopping) {
     if let Some(handover) = handover {
+        let copies = handover.sockets().clone();
         tokio::select! {
             () = handover.run() => stopping.stop(),
-            // Without this process's copies, its sockets are closed as soon as nobody accepts.
             () = stopping.stopped() => {}
         }
+        copies.clear();
     }
     std::future::pending().await
 }
 
-/// Follows the files of certificates and access lists, forever.
-async fn follow(endpoints: &[Arc<Endpoint>], active: &ArcSwap<Active>) {
-    let tls = endpoints.iter().filter_map(|endpoint| endpoint.tls()).cloned();
-    let mut followed = tokio::task::JoinSet::new();
-    for tls in tls {
-        tls.log_events();
-        followed.spawn(async move { tls.follow().await });
+/// Follows the configuration until the process stops; never completes.
+async fn until_stopped(followed: impl Future<Output = ()>, stopping: &Stopping) {
+    tokio::select! {
+        () = followed => {}
+        () = stopping.stopped() => {}
     }
+    std::future::pending().await
+}
+
+/// Follows the files of access lists, forever.
+async fn follow(active: &ArcSwap<Active>) {
     loop {
         sleep(ACCESS_CHECK_EVERY).await;
         let active = active.load_full();
@@ -221,7 +197,7 @@ async fn follow(endpoints: &[Arc<Endpoint>], active: &ArcSwap<Active>) {
 
 /// Starts a worker; the receiver completes when it ends.
 fn spawn(
-    listeners: Vec<(Arc<Endpoint>, std::net::TcpListener)>,
+    mut listeners: mpsc::UnboundedReceiver<WorkerListener>,
     server: HttpServer<GatewayHandler>,
     limits: HttpLimits,
     stopping: Stopping,
@@ -230,19 +206,38 @@ fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
         let served = runtime.block_on(async {
+            let ended = |ended: Result<_, _>| {
+                ended.unwrap_or_else(|_| Err(io::Error::other("a listener panicked")))
+            };
             let mut served = tokio::task::JoinSet::new();
-            for (endpoint, socket) in listeners {
+            let mut stopped = pin!(stopping.stopped());
+            loop {
+                let listener = tokio::select! {
+                    biased;
+                    () = &mut stopped => break,
+                    Some(one) = served.join_next() => {
+                        ended(one)?;
+                        continue;
+                    }
+                    Some(listener) = listeners.recv() => listener,
+                };
+                let WorkerListener { endpoint, socket, mut removed } = listener;
                 let listener = Listener::Tcp(TcpListener::from_std(socket)?);
-                let (server, stop) = (server.clone(), stopping.stopped());
-                served.spawn(listen::serve(
-                    listener,
-                    limits.drain,
-                    stop,
-                    move |socket, stopped| endpoint.connect(&server, socket, stopped),
-                ));
+                let (server, stopped) = (server.clone(), stopping.stopped());
+                let stop = async move {
+                    tokio::select! {
+                        () = stopped => {}
+                        // An error: the sender is gone.
+                        _ = removed.changed() => {}
+                    }
+                };
+                let connect =
+                    move |socket, stopped| endpoint.load().connect(&server, socket, stopped);
+                served.spawn(listen::serve(listener, limits.drain, stop, connect));
             }
-            while let Some(ended) = served.join_next().await {
-                ended.unwrap_or_else(|_| Err(io::Error::other("a listener panicked")))?;
+            drop(listeners);
+            while let Some(one) = served.join_next().await {
+                ended(one)?;
             }
             Ok(())
         });

@@ -1,5 +1,7 @@
 //! The access log, the metrics of routes, and traces.
 
+use std::io::{Read, Write};
+
 use axum::extract::Request;
 use serde_json::Value;
 use sluicegate_testkit::until;
@@ -68,6 +70,7 @@ fn a_line_of_json_for_each_request() {
     assert_eq!((&passed["route"], &passed["upstream"]), (&"api".into(), &"app".into()));
     assert_eq!((&passed["verdict"], &passed["cost"]), (&"passed".into(), &1.into()));
     assert_eq!(passed["identity"], "remote_address");
+    assert_eq!(passed["server"], format!("http://{}", app.address));
     assert!(passed["duration_ms"].as_f64() >= passed["upstream_ms"].as_f64());
     let denied = line("/api/a");
     assert_eq!((&denied["verdict"], &denied["status"]), (&"denied".into(), &429.into()));
@@ -108,6 +111,38 @@ fn a_file_in_the_combined_format_is_reopened_on_sighup() {
     gateway.get("/api/b");
     assert!(line(&log).contains("GET /api/b"));
     assert_eq!(std::fs::read_to_string(&rotated).unwrap(), first);
+}
+
+#[test]
+fn requests_beyond_the_bound_in_flight_are_logged_and_counted() {
+    let (folder, (arrival, arrived)) = (Folder::new(), std::sync::mpsc::channel());
+    let app = Upstream::answering(move |_| {
+        arrival.send(()).unwrap();
+        std::future::pending::<()>()
+    });
+    let path = written(&folder, &app, "access_log: json");
+    let bound = [("SLUICEGATE_MAX_IN_FLIGHT", "1"), ("SLUICEGATE_WORKERS", "1")];
+    let mut gateway = Gateway::with(&["--config", &path], &bound);
+    let mut held = std::net::TcpStream::connect(&gateway.address).unwrap();
+    held.write_all(b"GET /trial HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+    arrived.recv().unwrap();
+    let refused = gateway.get("/api/a");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let line: Value = serde_json::from_str(&gateway.process.says("\"verdict\":")).unwrap();
+    assert_eq!((&line["status"], &line["error"]), (&503.into(), &"overload".into()), "{line}");
+    assert_eq!((&line["client"], &line["path"]), (&"127.0.0.1".into(), &"/api/a".into()), "{line}");
+    assert_eq!(gateway.metric("sluicegate_gateway_overload_total").unwrap(), "1");
+}
+
+#[test]
+fn a_rejected_connection_is_logged_with_its_reason() {
+    let (folder, app) = (Folder::new(), app());
+    let mut gateway = started(&folder, &app, "access: { deny: [127.0.0.1] }");
+    let mut client = std::net::TcpStream::connect(&gateway.address).unwrap();
+    // Closed without a response.
+    assert!(client.read(&mut [0]).map_or(true, |count| count == 0));
+    let line = gateway.process.says("connection rejected");
+    assert!(line.contains("127.0.0.1") && line.contains("denied"), "{line}");
 }
 
 #[test]

@@ -32,7 +32,18 @@ impl Gateway {
                 command.args([flag, "127.0.0.1:0"]);
             }
         }
-        let mut process = Process::start("sluicegate gateway", command.args(args));
+        Self::run(command.args(args))
+    }
+
+    /// Starts one at the addresses of its file.
+    pub fn at_addresses_of(config: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        let args = ["gateway", "--json", "--admin", "127.0.0.1:0", "--config", config];
+        Self::run(command.args(args))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut process = Process::start("sluicegate gateway", command);
         let addresses: Value = serde_json::from_str(&process.says("\"listen\":")).unwrap();
         let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
         Self { address: address("listen"), admin: address("admin"), process }

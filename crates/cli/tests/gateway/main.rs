@@ -15,6 +15,7 @@ mod frames;
 mod gateway;
 mod guides;
 mod http2;
+mod lifecycle;
 mod paths;
 mod responses;
 mod smuggling;

@@ -18,9 +18,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, future};
 
+use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -53,11 +55,18 @@ pub(crate) struct Inherited {
     predecessor: Option<UnixStream>,
 }
 
+/// Copies of the listening sockets, which the next process gets.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedSockets(Arc<Mutex<Vec<SocketCopy>>>);
+
+/// A socket, and its address unless it is one of operators.
+type SocketCopy = (Option<SocketAddr>, Arc<OwnedFd>);
+
 /// The sockets of this process, for the next one.
 #[derive(Debug)]
 pub(crate) struct Handover {
     path: PathBuf,
-    sockets: Vec<OwnedFd>,
+    sockets: SharedSockets,
     predecessor: Option<UnixStream>,
 }
 
@@ -95,21 +104,41 @@ impl Inherited {
     }
 
     /// Prepares the handover of this process's own sockets.
-    pub(crate) fn into_handover<'a>(
-        self,
-        path: &Path,
-        node: &Node,
-        listeners: impl Iterator<Item = &'a TcpListener>,
-    ) -> io::Result<Handover> {
-        let mut sockets = node.operator_sockets()?;
-        for socket in listeners {
-            sockets.push(socket.try_clone()?.into());
-        }
-        Ok(Handover { path: path.to_owned(), sockets, predecessor: self.predecessor })
+    pub(crate) fn into_handover(self, path: &Path, sockets: SharedSockets) -> Handover {
+        Handover { path: path.to_owned(), sockets, predecessor: self.predecessor }
+    }
+}
+
+impl SharedSockets {
+    /// The sockets of operators.
+    pub(crate) fn new(node: &Node) -> io::Result<Self> {
+        let sockets = node.operator_sockets()?.into_iter();
+        Ok(Self(Arc::new(Mutex::new(sockets.map(|socket| (None, socket.into())).collect()))))
+    }
+
+    /// Adds the sockets of an address.
+    pub(crate) fn insert(&self, address: SocketAddr, sockets: Vec<OwnedFd>) {
+        let sockets = sockets.into_iter().map(|socket| (Some(address), socket.into()));
+        self.0.lock().extend(sockets);
+    }
+
+    /// Removes the sockets of an address.
+    pub(crate) fn remove(&self, address: SocketAddr) {
+        self.0.lock().retain(|(of, _)| *of != Some(address));
+    }
+
+    /// Removes all, so that they are closed when the workers have stopped accepting.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
     }
 }
 
 impl Handover {
+    /// The sockets.
+    pub(crate) const fn sockets(&self) -> &SharedSockets {
+        &self.sockets
+    }
+
     /// Completes the takeover from the previous process, then waits for the next one, and completes
     /// when it has taken over.
     pub(crate) async fn run(self) {
@@ -135,7 +164,8 @@ impl Handover {
                 warn!("the next process cannot take over: the socket failed");
                 return future::pending().await;
             };
-            match offer(&path, &stream, &sockets).await {
+            let current: Vec<_> = sockets.0.lock().iter().map(|(_, one)| one.clone()).collect();
+            match offer(&path, &stream, &current).await {
                 Ok(()) => {
                     drop(listener);
                     info!("handed over to the next process");
@@ -159,7 +189,7 @@ async fn announce(mut predecessor: UnixStream) -> io::Result<()> {
 }
 
 /// Sends the sockets to the next process, and waits until it is ready.
-async fn offer(path: &Path, stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<()> {
+async fn offer(path: &Path, stream: &UnixStream, sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
     if stream.peer_cred()?.uid() != fs::metadata(path)?.uid() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is of another user"));
     }

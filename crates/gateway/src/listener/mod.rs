@@ -14,6 +14,7 @@ pub(crate) mod handover;
 pub(crate) mod limits;
 mod proxy_protocol;
 pub(crate) mod redirect;
+pub(crate) mod set;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -204,7 +205,7 @@ fn tls_files(config: &TlsConfig) -> TlsFiles {
 
 /// Binds an address once for each worker: the system distributes connections. All inherited sockets
 /// of the address are used, since connections may wait in each.
-pub(crate) fn bind(
+fn bind(
     address: SocketAddr,
     workers: usize,
     inherited: Vec<TcpListener>,
