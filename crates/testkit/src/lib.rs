@@ -15,6 +15,7 @@
 //! The crate has no async runtime and does not depend on the product, so that product bugs cannot
 //! hide here. Server failures panic with the server's log: this crate is for tests only.
 
+pub mod jwt;
 pub mod log;
 pub mod proxy;
 pub mod redis;

@@ -3,105 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::HeaderValue;
 use proptest::prelude::*;
-use ring::hmac;
-use ring::rand::SystemRandom;
-use ring::rsa::PublicKeyComponents;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
-    EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
-    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
-};
 use serde_json::json;
+use sluicegate_testkit::jwt::{ALGORITHMS, SigningKey, encoded};
 
 use super::*;
-
-fn encoded(bytes: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// A key that signs tokens.
-enum SigningKey {
-    Rsa(RsaKeyPair, &'static dyn RsaEncoding),
-    Ec(EcdsaKeyPair, &'static str),
-    Ed(Ed25519KeyPair),
-    Secret(hmac::Algorithm, Vec<u8>),
-}
-
-impl SigningKey {
-    fn new(algorithm: &str) -> Self {
-        let rsa = |padding| {
-            let text = include_str!("tests/rsa_private_key.b64").replace('\n', "");
-            Self::Rsa(RsaKeyPair::from_pkcs8(&STANDARD.decode(text).unwrap()).unwrap(), padding)
-        };
-        let ec = |algorithm: &'static EcdsaSigningAlgorithm, curve| {
-            let key = EcdsaKeyPair::generate_pkcs8(algorithm, &SystemRandom::new()).unwrap();
-            let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &SystemRandom::new());
-            Self::Ec(key.unwrap(), curve)
-        };
-        match algorithm {
-            "RS256" => rsa(&RSA_PKCS1_SHA256),
-            "RS384" => rsa(&RSA_PKCS1_SHA384),
-            "RS512" => rsa(&RSA_PKCS1_SHA512),
-            "PS256" => rsa(&RSA_PSS_SHA256),
-            "PS384" => rsa(&RSA_PSS_SHA384),
-            "PS512" => rsa(&RSA_PSS_SHA512),
-            "ES256" => ec(&ECDSA_P256_SHA256_FIXED_SIGNING, "P-256"),
-            "ES384" => ec(&ECDSA_P384_SHA384_FIXED_SIGNING, "P-384"),
-            "EdDSA" => {
-                let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
-                Self::Ed(Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap())
-            }
-            "HS256" => Self::Secret(hmac::HMAC_SHA256, vec![7; 32]),
-            "HS384" => Self::Secret(hmac::HMAC_SHA384, vec![7; 48]),
-            "HS512" => Self::Secret(hmac::HMAC_SHA512, vec![7; 64]),
-            other => panic!("{other}"),
-        }
-    }
-
-    fn jwk(&self) -> Value {
-        match self {
-            Self::Rsa(key, _) => {
-                let PublicKeyComponents::<Vec<u8>> { n, e } = key.public().into();
-                json!({ "kty": "RSA", "n": encoded(n), "e": encoded(e) })
-            }
-            Self::Ec(key, curve) => {
-                let point = &key.public_key().as_ref()[1..];
-                let (x, y) = point.split_at(point.len() / 2);
-                json!({ "kty": "EC", "crv": curve, "x": encoded(x), "y": encoded(y) })
-            }
-            Self::Ed(key) => {
-                json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(key.public_key()) })
-            }
-            Self::Secret(_, secret) => json!({ "kty": "oct", "k": encoded(secret) }),
-        }
-    }
-
-    fn sign(&self, message: &[u8]) -> Vec<u8> {
-        let random = SystemRandom::new();
-        match self {
-            Self::Rsa(key, padding) => {
-                let mut signature = vec![0; key.public().modulus_len()];
-                key.sign(*padding, &random, message, &mut signature).unwrap();
-                signature
-            }
-            Self::Ec(key, _) => key.sign(&random, message).unwrap().as_ref().to_vec(),
-            Self::Ed(key) => key.sign(message).as_ref().to_vec(),
-            Self::Secret(algorithm, secret) => {
-                hmac::sign(&hmac::Key::new(*algorithm, secret), message).as_ref().to_vec()
-            }
-        }
-    }
-
-    fn token(&self, header: &Value, claims: &Value) -> String {
-        let message = format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()));
-        let signature = encoded(self.sign(message.as_bytes()));
-        format!("{message}.{signature}")
-    }
-}
 
 /// A file that ends with this value.
 struct JwksFile(PathBuf);
@@ -165,17 +72,12 @@ fn with(mut claims: Value, name: &str, value: Value) -> Value {
     claims
 }
 
-const ALGORITHMS: [&str; 12] = [
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
-    "HS384", "HS512",
-];
-
 #[test]
 fn a_valid_token_of_each_algorithm_is_accepted() {
     for algorithm in ALGORITHMS {
         let key = SigningKey::new(algorithm);
         let verifier = verifier(&[key.jwk()]);
-        let token = key.token(&json!({ "alg": algorithm }), &valid_claims());
+        let token = key.token(&valid_claims());
         let verified = verify(&verifier, &token).unwrap_or_else(|e| panic!("{algorithm}: {e:?}"));
         assert_eq!(verifier.claim(&verified, "sub"), Some("42"));
         assert_eq!(verifier.claim(&verified, "realm.plan"), Some("pro"));
@@ -190,7 +92,7 @@ fn a_changed_token_of_each_algorithm_is_refused() {
     for algorithm in ALGORITHMS {
         let key = SigningKey::new(algorithm);
         let verifier = verifier(&[key.jwk()]);
-        let token = key.token(&json!({ "alg": algorithm }), &valid_claims());
+        let token = key.token(&valid_claims());
         let [header, _, signature]: [&str; 3] =
             token.split('.').collect::<Vec<_>>().try_into().unwrap();
         let claims = encoded(with(valid_claims(), "sub", json!("43")).to_string());
@@ -203,9 +105,7 @@ fn a_changed_token_of_each_algorithm_is_refused() {
 fn claims_are_verified() {
     let key = SigningKey::new("ES256");
     let verifier = verifier(&[key.jwk()]);
-    let refused = |claims: Value| {
-        verify(&verifier, &key.token(&json!({ "alg": "ES256" }), &claims)).unwrap_err()
-    };
+    let refused = |claims: Value| verify(&verifier, &key.token(&claims)).unwrap_err();
     let claims = valid_claims();
     assert_eq!(refused(with(claims.clone(), "exp", json!(now() - 61))), TokenError::Expired);
     for (name, value) in [
@@ -221,7 +121,7 @@ fn claims_are_verified() {
         let claims = with(claims.clone(), name, value.clone());
         assert_eq!(refused(claims), TokenError::Invalid, "{name}: {value}");
     }
-    let late = key.token(&json!({ "alg": "ES256" }), &with(claims, "exp", json!(now() - 30)));
+    let late = key.token(&with(claims, "exp", json!(now() - 30)));
     assert!(verify(&verifier, &late).is_ok(), "within the leeway");
 }
 
@@ -241,26 +141,24 @@ fn the_token_does_not_choose_its_algorithm() {
         }
     }
     // With the public key as the secret of an HMAC.
-    let SigningKey::Rsa(pair, _) = &rsa else { unreachable!() };
-    let PublicKeyComponents::<Vec<u8>> { n, .. } = pair.public().into();
-    for secret in [n, pair.public().as_ref().to_vec(), rsa.jwk().to_string().into_bytes()] {
-        let key = SigningKey::Secret(hmac::HMAC_SHA256, secret);
-        let token = key.token(&json!({ "alg": "HS256" }), &claims);
+    for secret in [rsa.public_der(), rsa.jwk().to_string().into_bytes()] {
+        let key = SigningKey::secret(secret);
+        let token = key.token(&claims);
         assert_eq!(verify(&verifier, &token).unwrap_err(), TokenError::Invalid);
     }
     // With a key that the token brings.
     let own = SigningKey::new("ES256");
-    let token = own.token(&json!({ "alg": "ES256", "jwk": own.jwk() }), &claims);
+    let token = own.token_with(&json!({ "alg": "ES256", "jwk": own.jwk() }), &claims);
     assert_eq!(verify(&verifier, &token).unwrap_err(), TokenError::Invalid);
     // An extension that is not understood.
-    let token = rsa.token(&json!({ "alg": "RS256", "crit": ["b64"], "b64": false }), &claims);
+    let token = rsa.token_with(&json!({ "alg": "RS256", "crit": ["b64"], "b64": false }), &claims);
     assert_eq!(verify(&verifier, &token).unwrap_err(), TokenError::Invalid);
 }
 
 #[test]
 fn keys_and_configuration_restrict_algorithms() {
     let key = SigningKey::new("PS256");
-    let token = key.token(&json!({ "alg": "PS256" }), &valid_claims());
+    let token = key.token(&valid_claims());
     assert!(verify(&verifier(&[key.jwk()]), &token).is_ok());
     let named = verifier(&[with(key.jwk(), "alg", json!("RS256"))]);
     assert_eq!(verify(&named, &token).unwrap_err(), TokenError::Invalid);
@@ -285,19 +183,19 @@ fn the_key_id_chooses_the_key() {
     let verifier = verifier(&[named(&one, "one"), named(&other, "other")]);
     let claims = valid_claims();
     let token =
-        |key: &SigningKey, id: &str| key.token(&json!({ "alg": "ES256", "kid": id }), &claims);
+        |key: &SigningKey, id: &str| key.token_with(&json!({ "alg": "ES256", "kid": id }), &claims);
     assert!(verify(&verifier, &token(&one, "one")).is_ok());
     assert!(verify(&verifier, &token(&other, "other")).is_ok());
     assert_eq!(verify(&verifier, &token(&one, "other")).unwrap_err(), TokenError::Invalid);
     assert_eq!(verify(&verifier, &token(&one, "third")).unwrap_err(), TokenError::Invalid);
-    assert!(verify(&verifier, &other.token(&json!({ "alg": "ES256" }), &claims)).is_ok());
+    assert!(verify(&verifier, &other.token(&claims)).is_ok());
 }
 
 #[test]
 fn removed_keys_verify_nothing_that_they_verified_before() {
     let (old, new) = (SigningKey::new("ES256"), SigningKey::new("ES256"));
     let verifier = verifier(&[old.jwk()]);
-    let token = old.token(&json!({ "alg": "ES256" }), &valid_claims());
+    let token = old.token(&valid_claims());
     assert!(verify(&verifier, &token).is_ok());
     let set = json!({ "keys": [new.jwk()] }).to_string();
     verifier.keys.replace(KeySet::read(&set, &[]).unwrap());
@@ -309,7 +207,7 @@ fn tokens_are_where_the_configuration_says() {
     let key = SigningKey::new("HS256");
     let file = JwksFile::new(&[key.jwk()]);
     let mut config = config(&file);
-    let token = key.token(&json!({ "alg": "HS256" }), &valid_claims());
+    let token = key.token(&valid_claims());
     let verifier = verifier_of(&config).unwrap();
     let value = |text: String| HeaderValue::try_from(text).unwrap();
     let cookies: HeaderMap =
