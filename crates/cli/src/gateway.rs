@@ -1,5 +1,6 @@
 //! `sluicegate gateway`: the reverse proxy.
 
+mod hash_key;
 mod options;
 
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::json;
 use sluicegate_config::gateway::GatewayConfig;
-use sluicegate_config::gateway::route::LimitConfig;
+use sluicegate_config::gateway::route::{LimitConfig, OnMissing};
 use sluicegate_config::problem::Problem;
 use sluicegate_config::units;
 use sluicegate_gateway::config::{ConfigError, ConfigFile, DEFAULT_LISTEN, rule_warnings};
@@ -17,7 +18,7 @@ use sluicegate_server::settings::{RulesSettings, Settings, Vars};
 use tokio::sync::mpsc;
 
 pub(crate) use self::options::GatewayArgs;
-use self::options::{GatewayOptions, Target};
+use self::options::{GatewayCommand, GatewayOptions, Target};
 use crate::check::gateway::summary;
 use crate::process::{self, Fatal, Signals, print_startup};
 use crate::rules::rules;
@@ -41,6 +42,9 @@ struct Plan {
 
 /// Runs `gateway`.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
+    if let Some(GatewayCommand::HashKey(args)) = &args.command {
+        return hash_key::run(args);
+    }
     let (options, mut vars) = args.read()?;
     let plan = match &options.target {
         Target::Servers { .. } => simple(&options, &vars).map_err(Fatal::from),
@@ -89,7 +93,9 @@ fn limited_by_rules(
     let mut config = config(Some(&domain.name));
     if let (Some(auth), Some(route)) = (&domain.forward_auth, config.routes.first_mut()) {
         let (domain, mapping) = (domain.name.clone(), auth.mapping.clone());
-        route.limit = Some(LimitConfig { domain, mapping });
+        // As the service does for the same rules.
+        let on_missing = OnMissing::Pass;
+        route.limit = Some(LimitConfig { domain, mapping, on_missing });
         config.trusted_proxies = auth.trusted_proxies.networks().to_vec();
     }
     let text = match domain.forward_auth {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use boon::{Compiler, Schemas};
 use sluicegate_config::gateway::listener::{AcmeChallenge, TlsVersion};
-use sluicegate_config::gateway::route::{Action, Credential, OnLimit};
+use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing};
 use sluicegate_config::gateway::upstream::Balance;
 use sluicegate_config::gateway::{
     AccessLogFormat, GatewayConfig, JwksSource, LoadedGateway, is_gateway, load, load_with_files,
@@ -78,7 +78,8 @@ fn every_key_is_read() {
     let Action::Forward { upstream: 1, strip_prefix, host } = &route.action else { panic!() };
     assert_eq!((strip_prefix.as_deref(), host.as_deref()), (Some("/v1"), Some("internal")));
     assert_eq!((route.require, route.on_limit), (Some(Credential::Jwt), OnLimit::Mark));
-    assert_eq!(route.limit.as_ref().unwrap().mapping.descriptors.len(), 2);
+    let limit = route.limit.as_ref().unwrap();
+    assert_eq!((limit.mapping.descriptors.len(), limit.on_missing), (2, OnMissing::Pass));
     assert_eq!(route.response_headers.remove, ["Server"]);
     assert_eq!(config.routes[1].hosts, ["old.example.com"]);
     assert_eq!(config.routes[2].action, Action::Redirect { to: "/new".to_owned(), status: 308 });

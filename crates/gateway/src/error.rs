@@ -15,6 +15,8 @@ pub(crate) enum ProxyError {
     MethodNotAllowed,
     /// The request is malformed.
     BadRequest(&'static str),
+    /// It has not what its limit needs.
+    IdentityMissing,
     /// An access list denies the client.
     Forbidden,
     /// The body of the request is too large.
@@ -92,6 +94,7 @@ impl ProxyError {
             Self::NoRoute => "no_route",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::BadRequest(_) => "bad_request",
+            Self::IdentityMissing => "identity_missing",
             Self::Forbidden => "forbidden",
             Self::BodyTooLarge => "body_too_large",
             Self::BodyTimeout => "body_timeout",
@@ -109,7 +112,7 @@ impl ProxyError {
         match self {
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::IdentityMissing => StatusCode::BAD_REQUEST,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -127,6 +130,7 @@ impl ProxyError {
             Self::NoRoute => "No route matches this host and path.",
             Self::MethodNotAllowed => "No route of this path accepts the method.",
             Self::BadRequest(message) => message,
+            Self::IdentityMissing => "The request lacks what identifies its client.",
             Self::Forbidden => "This client is not admitted.",
             Self::BodyTooLarge => "The body of the request is too large.",
             Self::BodyTimeout => "The body of the request did not arrive in time.",

@@ -210,7 +210,7 @@ impl GatewayHandler {
                 style: &self.style,
                 limit_headers: active.limit_headers,
             };
-            match decide(options, route, &head, &attributes, exchange).await? {
+            match decide(options, route, &head, &attributes, &identity, exchange).await? {
                 Decision::Denied(response) => return Ok(response),
                 Decision::Admitted(admitted) => admission = admitted,
             }

@@ -7,7 +7,7 @@ use sluicegate::backend::Call;
 use sluicegate::http::HeaderLines;
 use sluicegate::rules::mapping::Attributes;
 use sluicegate::{Checked, Operation, Snapshot, Status};
-use sluicegate_config::gateway::route::OnLimit;
+use sluicegate_config::gateway::route::{OnLimit, OnMissing};
 use sluicegate_server::app::App;
 use sluicegate_server::reservations::{ReservationError, Reservations};
 use sluicegate_server::rls::response::Code;
@@ -60,6 +60,7 @@ pub(crate) async fn decide(
     route: &RouteState,
     head: &Parts,
     attributes: &Attributes<'_>,
+    identity: &ClientIdentity<'_>,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
     let LimitOptions { app, style, limit_headers } = options;
@@ -71,9 +72,16 @@ pub(crate) async fn decide(
     let described = limit.mapping.describe(attributes);
     let described = described
         .map_err(|_| ProxyError::BadRequest("A part of the request is not valid text."))?;
+    if let Some(part) = described.missing()
+        && limit.on_missing == OnMissing::Reject
+    {
+        return Err(identity.missing(part));
+    }
     let entries = described.entries();
     let descriptors = described.descriptors(&entries);
-    let request = described.request(&limit.domain, &descriptors);
+    let mut request = described.request(&limit.domain, &descriptors);
+    // A client that names its cost must not name none.
+    request.hits = request.hits.max(1);
     exchange.set_cost(request.hits, &route.identity);
     let call = Call::new(&rules, &request, now);
     let mut checked = Checked::default();

@@ -7,7 +7,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use sluicegate::explain::rule::text::{counted, plainly};
 use sluicegate_config::gateway::listener::ListenerConfig;
-use sluicegate_config::gateway::route::{Action, Credential, OnLimit, RouteConfig};
+use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing, RouteConfig};
 use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{GatewayConfig, is_gateway};
 use sluicegate_config::rules::Source;
@@ -172,7 +172,11 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
             let by: Vec<String> =
                 limit.mapping.descriptors.iter().map(|one| entries(one)).collect();
             let on_limit = if route.on_limit == OnLimit::Mark { ", marks only" } else { "" };
-            format!("limited in `{}` by {}{on_limit}", limit.domain, by.join("; "))
+            let on_missing = match limit.on_missing {
+                OnMissing::Reject => "",
+                OnMissing::Pass => ", requests without a part pass",
+            };
+            format!("limited in `{}` by {}{on_missing}{on_limit}", limit.domain, by.join("; "))
         }
         None => "no limit".to_owned(),
     });

@@ -9,6 +9,8 @@ use anyhow::{Context, bail};
 use sluicegate_config::gateway::upstream::ServerConfig;
 use sluicegate_server::settings::Vars;
 
+use super::hash_key::HashKeyArgs;
+
 /// Arguments of `gateway`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -20,7 +22,10 @@ use sluicegate_server::settings::Vars;
     Further variables are those of `sluicegate serve`: see docs/guide/service.md.\n\n\
     SIGHUP reloads the file and the rules. SIGTERM and Ctrl-C end the gateway after requests in progress are answered.\n\
     Exit codes: 0 ended, 1 the file or the rules are invalid, 2 failed, such as an address in use.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<GatewayCommand>,
     /// File with listeners, routes and upstreams; reloaded when it changes
     #[arg(long, value_name = "PATH", conflicts_with_all = ["upstream", "limit"])]
     config: Option<PathBuf>,
@@ -49,6 +54,13 @@ pub(crate) struct GatewayArgs {
     /// Print the addresses as one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Commands beside the gateway itself.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Print the line of an API key for the file of API keys
+    HashKey(HashKeyArgs),
 }
 
 /// Options that the service does not have.

@@ -1,13 +1,14 @@
 //! The guides, run as they are written, with nothing changed but addresses.
 
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 
 use crate::gateway::Gateway;
-use crate::support::http::{Answer, asked_on, get};
+use crate::support::http::{Answer, asked_on, get, post};
 use crate::support::process::Process;
 use crate::support::upstream::Upstream;
-use crate::support::{Folder, root, server};
+use crate::support::{Folder, root, server, shell};
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(root().join(format!("docs/guide/{name}.md"))).unwrap()
@@ -75,7 +76,7 @@ fn limits_of_traefik_mean_the_same_here() {
     };
     assert_eq!(statuses("alice"), [200, 200, 200, 429]);
     assert_eq!(statuses("bob"), [200, 200, 200, 429]);
-    assert_eq!(gateway.get("/").status, 200, "without the header there is no limit");
+    assert_eq!(gateway.get("/").status, 400, "without the header");
 }
 
 /// An attempt to log in.
@@ -102,4 +103,31 @@ fn a_login_page_is_limited_by_address_and_by_account() {
     let others = ["bob", "carol", "dave"].map(|account| attempt(&gateway, account).status);
     assert_eq!(others, [200, 200, 429], "one address");
     assert_eq!(gateway.get("/").status, 200, "everything else is not limited");
+    assert_eq!(post(&gateway.address, "/login", "username=alice").status, 400, "no JSON");
+}
+
+#[test]
+fn plans_of_tokens_are_limited_as_the_page_says() {
+    let (folder, page, app) = (Folder::new(), page("gateway-plans"), app());
+    let functions = block(&page, "sh", "encode()");
+    let run = |script: &str| {
+        let run = shell(script, Path::new(folder.path()));
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{script}");
+        run.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    run(functions);
+    let gateway = started(&folder, &page, "api", &app);
+    // The key is there already: the functions alone.
+    let functions = functions.replace("openssl genrsa", "true openssl genrsa");
+    let requests = block(&page, "sh", "free=");
+    let (tokens, requests) = requests.split_once('\n').unwrap();
+    let mut count = 0;
+    for line in requests.lines() {
+        let (command, expected) = line.split_once(" # ").unwrap();
+        let script = format!("{functions}\n{tokens}\n{command}");
+        let printed = run(&script.replace("127.0.0.1:8000", &gateway.address));
+        assert_eq!(printed, expected, "{command}");
+        count += 1;
+    }
+    assert_eq!(count, 8);
 }

@@ -114,7 +114,7 @@ fn sha256(text: &str) -> Result<[u8; 32], UnitError> {
     let refuse = || {
         UnitError::new(format!(
             "must be 64 hexadecimal digits, got {} characters; write the output of \
-             `sluicegate gateway hash-key`",
+             `sluicegate gateway hash-key NAME`",
             text.chars().count()
         ))
     };

@@ -32,7 +32,7 @@ use sluicegate_rules::mapping::{Mapping, Part, Source};
 use sluicegate_rules::network::Network;
 
 use self::listener::ListenerConfig;
-use self::route::{LimitConfig, RouteConfig};
+use self::route::{LimitConfig, OnMissing, RouteConfig};
 use self::upstream::{ServerConfig, UpstreamConfig};
 
 /// The configuration of a gateway.
@@ -252,6 +252,7 @@ impl GatewayConfig {
         let limit = domain.map(|domain| LimitConfig {
             domain: domain.to_owned(),
             mapping: Mapping { descriptors: vec![by_address], hits: None },
+            on_missing: OnMissing::default(),
         });
         Self {
             listeners: vec![ListenerConfig::new(listen)],

@@ -86,6 +86,18 @@ pub struct LimitConfig {
     pub domain: String,
     /// `descriptors` and `hits` of a request.
     pub mapping: Mapping,
+    /// `on_missing`.
+    pub on_missing: OnMissing,
+}
+
+/// What happens to a request without a part of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnMissing {
+    /// `reject`: it gets 401 without a credential, otherwise 400.
+    #[default]
+    Reject,
+    /// `pass`: the descriptor is left out, so that its limits do not apply.
+    Pass,
 }
 
 /// What happens to a request over its limit.

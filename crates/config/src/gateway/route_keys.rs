@@ -153,7 +153,13 @@ pub(crate) const LIMIT: Section = Section {
             "[{ remote_address: client_ip }]",
             "Descriptors of a request: keys of the rules, each with a part of the request.",
         ),
-        key("hits", Kind::Text, "header X-Cost or 1", "Cost of a request. Default: 1."),
+        key("hits", Kind::Text, "header X-Cost or 1", "Cost of a request, at least 1. Default: 1."),
+        key(
+            "on_missing",
+            Kind::Words(&["reject", "pass"]),
+            "reject",
+            "Rejects a request without a part of a descriptor, or leaves the descriptor out. Default: `reject`.",
+        ),
     ],
 };
 

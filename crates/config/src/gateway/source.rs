@@ -75,7 +75,7 @@ pub(super) struct FileReference {
 /// let invalid = load(&source, "/etc/sluicegate".as_ref()).unwrap_err();
 /// assert_eq!(
 ///     invalid.to_string(),
-///     "gateway.yaml:2:31: routes[0].upstream: unknown upstream, got `apo`; did you mean `api`? the \
+///     "gateway.yaml:2:32: routes[0].upstream: unknown upstream, got `apo`; did you mean `api`? the \
 ///      upstreams are `api`"
 /// );
 /// ```

@@ -1,7 +1,7 @@
 //! API keys: a file has the SHA-256 of each, so that reading it reveals none.
 //!
-//! A key is looked up by its hash. How long that takes tells nothing about the keys: whoever can
-//! choose a hash that is near another one's has inverted SHA-256.
+//! A key is looked up by its hash. The time of a lookup reveals nothing about the keys: to choose a
+//! hash near another one is to invert SHA-256.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Uri};
 use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
 use sluicegate_config::gateway::ApiKeysConfig;
 use sluicegate_config::gateway::api_keys::{self, ApiKeyConfig};
 use sluicegate_rules::mapping::{query_value, without_query};
@@ -21,7 +22,7 @@ use super::follow::FollowedFiles;
 /// Where keys are without a `header` and a `query`.
 const DEFAULT_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 /// Longest key.
-const KEY_BYTES_MAX: usize = 4_096;
+pub const KEY_BYTES_MAX: usize = 4_096;
 
 /// The keys, and where requests have them.
 #[derive(Debug)]
@@ -119,6 +120,17 @@ fn header_key<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]>
 pub fn hash_key(key: &str) -> String {
     let hash = digest::digest(&digest::SHA256, key.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A new key: 200 random bits in lower-case letters and digits. `None` if the system has no random
+/// numbers.
+#[must_use]
+pub fn generate_key() -> Option<String> {
+    const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0; 40];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    let letter = |byte: u8| ALPHABET.get(usize::from(byte % 32)).copied().map(char::from);
+    bytes.into_iter().map(letter).collect()
 }
 
 #[cfg(test)]

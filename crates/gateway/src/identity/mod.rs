@@ -26,12 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::request::Parts;
 use sluicegate_config::gateway::api_keys::ApiKeyConfig;
-use sluicegate_config::gateway::route::{Credential, RouteConfig};
+use sluicegate_config::gateway::route::{Action, Credential, RouteConfig};
+use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{GatewayConfig, JsonBodyConfig};
 use sluicegate_rules::mapping::{Identity, Part, Source};
 
 use self::api_key::ApiKeys;
-pub use self::api_key::hash_key;
+pub use self::api_key::{KEY_BYTES_MAX, generate_key, hash_key};
 pub(crate) use self::buffered_body::BufferedBody;
 pub(crate) use self::client_hello::ClientHelloRecorder;
 use self::follow::{FollowedFiles, TaskGuard};
@@ -99,7 +100,8 @@ pub(crate) struct ClientIdentity<'a> {
     client: Option<IpAddr>,
     needs: Option<&'a Needs>,
     api_key: Option<Arc<ApiKeyConfig>>,
-    token: Option<Arc<Token>>,
+    /// The verified token.
+    token: Result<Arc<Token>, TokenError>,
     json: Box<[Option<Box<str>>]>,
 }
 
@@ -115,20 +117,21 @@ impl Identities {
         let identity = &config.identity;
         let api_keys = identity.api_keys.as_ref();
         let api_keys = api_keys.map(|config| ApiKeys::new(config, &mut files)).transpose()?;
-        let claims = claims(&config.routes);
+        let claims = claims(config);
         let jwt = identity.jwt.as_ref();
         let loaded = previous.and_then(|previous| previous.jwt.as_ref());
         let jwt = jwt.map(|config| JwtVerifier::new(config, claims, workers, loaded, &mut files));
         let jwt = jwt.transpose()?;
         let geo = Geo::new(&identity.geo, &mut files)?;
-        let needs = config.routes.iter().map(Needs::new).collect();
+        let needs =
+            config.routes.iter().map(|route| Needs::new(route, &config.upstreams)).collect();
         let this = Self {
             api_keys,
             jwt,
             geo,
             json_body: identity.json_body,
             needs,
-            uses_ja4: config.routes.iter().flat_map(sources).any(|source| *source == Source::Ja4),
+            uses_ja4: all_sources(config).any(|source| *source == Source::Ja4),
             counts: previous.map(|previous| previous.counts.clone()).unwrap_or_default(),
             _files: files.start(),
         };
@@ -180,7 +183,7 @@ impl Identities {
             client,
             needs,
             api_key: None,
-            token: None,
+            token: Err(TokenError::Missing),
             json: Box::default(),
         };
         if let Some(needs) = needs {
@@ -201,20 +204,16 @@ impl Identities {
         if needs.api_key {
             identity.api_key = self.api_keys.as_ref().and_then(|keys| keys.find(head));
         }
-        let mut token_error = TokenError::Missing;
         if needs.jwt
             && let Some(jwt) = &self.jwt
         {
-            match jwt.verify(worker, &head.headers).await {
-                Ok(token) => identity.token = Some(token),
-                Err(error) => token_error = error,
-            }
-            if matches!(token_error, TokenError::Expired | TokenError::Invalid) {
+            identity.token = jwt.verify(worker, &head.headers).await;
+            if matches!(identity.token, Err(TokenError::Expired | TokenError::Invalid)) {
                 self.counts.tokens_refused.fetch_add(1, Relaxed);
             }
         }
         if let Some(required) = needs.required {
-            self.require(required, identity, token_error)?;
+            self.require(required, identity)?;
         }
         if !needs.json.is_empty() {
             let fields = json::read_fields(&head.headers, body, self.json_body, &needs.json).await;
@@ -227,19 +226,16 @@ impl Identities {
         &self,
         required: Credential,
         identity: &ClientIdentity<'_>,
-        token_error: TokenError,
     ) -> Result<(), ProxyError> {
-        let challenge = match required {
-            Credential::ApiKey if identity.api_key.is_none() => Challenge::ApiKey,
-            Credential::Jwt if identity.token.is_none() => match token_error {
-                TokenError::KeysUnavailable => return Err(ProxyError::KeysUnavailable),
-                TokenError::Missing => Challenge::Token,
-                TokenError::Expired => Challenge::ExpiredToken,
-                TokenError::Invalid => Challenge::InvalidToken,
-            },
-            Credential::ClientCertificate
-                if identity.value(&Source::ClientCertificate).is_none() =>
-            {
+        let challenge = match (required, &identity.token) {
+            (Credential::ApiKey, _) if identity.api_key.is_none() => Challenge::ApiKey,
+            (Credential::Jwt, Err(TokenError::KeysUnavailable)) => {
+                return Err(ProxyError::KeysUnavailable);
+            }
+            (Credential::Jwt, Err(TokenError::Missing)) => Challenge::Token,
+            (Credential::Jwt, Err(TokenError::Expired)) => Challenge::ExpiredToken,
+            (Credential::Jwt, Err(TokenError::Invalid)) => Challenge::InvalidToken,
+            (Credential::ClientCertificate, _) if identity.connection.certificate.is_none() => {
                 Challenge::ClientCertificate
             }
             _ => return Ok(()),
@@ -273,6 +269,19 @@ impl ClientIdentity<'_> {
         self.connection.is_tls
     }
 
+    /// The error for a request without a part of its limit.
+    pub(crate) fn missing(&self, part: &Part) -> ProxyError {
+        let credential = match &part.source {
+            Source::Jwt(_) => Some(Credential::Jwt),
+            Source::ApiKey | Source::ApiKeyAttribute(_) => Some(Credential::ApiKey),
+            Source::ClientCertificate => Some(Credential::ClientCertificate),
+            _ => None,
+        };
+        let required = credential.map(|one| self.identities.require(one, self));
+        // A valid credential may lack the claim or attribute.
+        required.and_then(Result::err).unwrap_or(ProxyError::IdentityMissing)
+    }
+
     /// Removes the credentials that are for the gateway alone.
     pub(crate) fn strip(&self, head: &mut Parts) {
         if self.needs.is_some_and(|needs| needs.api_key)
@@ -288,7 +297,7 @@ impl Identity for ClientIdentity<'_> {
         let borrowed = |text: &'a str| Some(Cow::Borrowed(text));
         match source {
             Source::Jwt(claim) => {
-                let (jwt, token) = (self.identities.jwt.as_ref()?, self.token.as_ref()?);
+                let (jwt, token) = (self.identities.jwt.as_ref()?, self.token.as_ref().ok()?);
                 borrowed(jwt.claim(token, claim)?)
             }
             Source::ApiKey => borrowed(&self.api_key.as_ref()?.name),
@@ -330,10 +339,10 @@ impl MetricsSource for IdentityCounts {
 }
 
 impl Needs {
-    fn new(route: &RouteConfig) -> Self {
+    fn new(route: &RouteConfig, upstreams: &[UpstreamConfig]) -> Self {
         let mut needs = Self { required: route.require, ..Self::default() };
         let mut json: Vec<Box<str>> = Vec::new();
-        for source in sources(route) {
+        for source in sources(route, upstreams) {
             match source {
                 Source::ApiKey | Source::ApiKeyAttribute(_) => needs.api_key = true,
                 Source::Jwt(_) => needs.jwt = true,
@@ -353,19 +362,34 @@ impl Needs {
     }
 }
 
-/// The sources of a route's limit.
-fn sources(route: &RouteConfig) -> impl Iterator<Item = &Source> {
+/// The sources of a route's limit, and of the hash that its upstream is balanced by.
+fn sources<'a>(
+    route: &'a RouteConfig,
+    upstreams: &'a [UpstreamConfig],
+) -> impl Iterator<Item = &'a Source> {
     let mapping = route.limit.iter().map(|limit| &limit.mapping);
     let parts = mapping.flat_map(|mapping| {
         mapping.descriptors.iter().flatten().map(|(_, part)| part).chain(&mapping.hits)
     });
-    parts.map(|part: &Part| &part.source)
+    let upstream = match route.action {
+        Action::Forward { upstream, .. } => upstreams.get(upstream),
+        _ => None,
+    };
+    let hash = upstream.and_then(|upstream| match &upstream.balance {
+        Balance::Hash(part) => Some(part),
+        Balance::RoundRobin | Balance::LeastConnections => None,
+    });
+    parts.chain(hash).map(|part: &Part| &part.source)
+}
+
+fn all_sources(config: &GatewayConfig) -> impl Iterator<Item = &Source> {
+    config.routes.iter().flat_map(|route| sources(route, &config.upstreams))
 }
 
 /// The claims that any route uses.
-fn claims(routes: &[RouteConfig]) -> Vec<Box<str>> {
+fn claims(config: &GatewayConfig) -> Vec<Box<str>> {
     let mut claims: Vec<Box<str>> = Vec::new();
-    for source in routes.iter().flat_map(sources) {
+    for source in all_sources(config) {
         if let Source::Jwt(claim) = source
             && !claims.contains(claim)
         {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use sluicegate_config::gateway::route::{Credential, LimitConfig};
+use sluicegate_config::gateway::route::{Credential, LimitConfig, OnMissing};
 use sluicegate_config::gateway::{ApiKeysConfig, GatewayConfig};
 use sluicegate_rules::mapping::Mapping;
 
@@ -36,7 +36,8 @@ async fn limited_by(part: &str, change: impl FnOnce(&mut GatewayConfig)) -> Runn
     config.upstreams = vec![upstream(&url.await)];
     let mapping =
         Mapping { descriptors: vec![vec![("who".into(), part.parse().unwrap())]], hits: None };
-    config.routes[0].limit = Some(LimitConfig { domain: "test".to_owned(), mapping });
+    let on_missing = OnMissing::Pass;
+    config.routes[0].limit = Some(LimitConfig { domain: "test".to_owned(), mapping, on_missing });
     change(&mut config);
     let rules = "domain: test\ndescriptors:\n  - key: who\n    prefix: { v6: 64 }\n    limits:\n      - \
                  { algorithm: fixed_window, rate: 2/d }\n";
@@ -196,4 +197,32 @@ async fn the_route_is_a_part() {
     let of = |path: &str| request(&format!("GET {path}"), "", "");
     let requests = [of("/users/1"), of("/users/2"), of("/users/3"), of("/other")];
     assert_eq!(statuses(&gateway, &requests).await, [200, 200, 429, 200]);
+}
+
+#[tokio::test]
+async fn a_request_without_a_part_is_rejected_unless_it_passes() {
+    let of = |value: &str| request("GET /", &format!("X-User: {value}\r\n"), "");
+    let requests = [of("a"), request("GET /", "", ""), of(""), of("a"), of("a")];
+    let reject = |config: &mut GatewayConfig| {
+        config.routes[0].limit.as_mut().unwrap().on_missing = OnMissing::Reject;
+    };
+    let gateway = limited_by("header X-User", reject).await;
+    assert_eq!(statuses(&gateway, &requests).await, [200, 400, 400, 200, 429]);
+    let gateway = limited_by("header X-User", |_| {}).await;
+    assert_eq!(statuses(&gateway, &requests).await, [200, 200, 200, 200, 429]);
+    let gateway = limited_by("header X-User or none", reject).await;
+    assert_eq!(statuses(&gateway, &requests[1..3]).await, [200, 200]);
+    assert_eq!(statuses(&gateway, &requests[1..2]).await, [429]);
+}
+
+#[tokio::test]
+async fn no_client_names_a_cost_of_zero() {
+    let gateway = limited_by("client_ip", |config| {
+        let hits = Some("header X-Cost".parse().unwrap());
+        config.routes[0].limit.as_mut().unwrap().mapping.hits = hits;
+    })
+    .await;
+    let of = |cost: &str| request("GET /", &format!("X-Cost: {cost}\r\n"), "");
+    let requests = ["0", "-1", "0", "0", "9"].map(of);
+    assert_eq!(statuses(&gateway, &requests).await, [200, 400, 200, 429, 429]);
 }

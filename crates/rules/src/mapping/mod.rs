@@ -70,6 +70,7 @@ pub struct Described<'a> {
     /// Where each descriptor ends.
     ends: Vec<usize>,
     hits: u64,
+    missing: Option<&'a Part>,
 }
 
 /// A part of the request is not valid.
@@ -104,13 +105,15 @@ impl Mapping {
     /// # Errors
     /// When a part is not valid.
     pub fn describe<'a>(&'a self, request: &Attributes<'a>) -> Result<Described<'a>, Unreadable> {
-        let mut described = Described { entries: Vec::new(), ends: Vec::new(), hits: 1 };
+        let mut described =
+            Described { entries: Vec::new(), ends: Vec::new(), hits: 1, missing: None };
         for descriptor in &self.descriptors {
             let begin = described.entries.len();
             for (key, part) in descriptor {
                 match part.value(request)? {
                     Some(value) => described.entries.push((key, value)),
                     None => {
+                        described.missing = Some(part);
                         described.entries.truncate(begin);
                         break;
                     }
@@ -130,7 +133,13 @@ impl Mapping {
     }
 }
 
-impl Described<'_> {
+impl<'a> Described<'a> {
+    /// A part whose absence left a descriptor out.
+    #[must_use]
+    pub const fn missing(&self) -> Option<&'a Part> {
+        self.missing
+    }
+
     /// Calls `f` with the request to a domain.
     pub fn with_request<R>(&self, domain: &str, decide: impl FnOnce(&Request<'_>) -> R) -> R {
         let entries = self.entries();
@@ -146,7 +155,7 @@ impl Described<'_> {
 
     /// The descriptors, borrowed from `entries`.
     #[must_use]
-    pub fn descriptors<'a>(&self, entries: &'a [Entry<'a>]) -> Vec<Descriptor<'a>> {
+    pub fn descriptors<'e>(&self, entries: &'e [Entry<'e>]) -> Vec<Descriptor<'e>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied()).zip(&self.ends);
         begins
             .map(|(begin, end)| Descriptor::of(entries.get(begin..*end).unwrap_or_default()))
@@ -155,11 +164,11 @@ impl Described<'_> {
 
     /// The request, borrowed from `descriptors`.
     #[must_use]
-    pub const fn request<'a>(
+    pub const fn request<'e>(
         &self,
-        domain: &'a str,
-        descriptors: &'a [Descriptor<'a>],
-    ) -> Request<'a> {
+        domain: &'e str,
+        descriptors: &'e [Descriptor<'e>],
+    ) -> Request<'e> {
         Request { domain, descriptors, hits: self.hits }
     }
 }

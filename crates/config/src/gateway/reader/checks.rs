@@ -35,6 +35,22 @@ impl GatewayReader<'_> {
         self.report.add(at, path, message);
     }
 
+    /// Reports that addresses which a database does not have are rejected.
+    pub(super) fn warn_of_unknown_addresses(&mut self, part: &Part, at: Position, path: &str) {
+        let has_database = match part.source {
+            Source::Asn => self.origins.has_asn,
+            Source::Country => self.origins.has_country,
+            _ => return,
+        };
+        if has_database && part.or.is_none() {
+            let message = format!(
+                "addresses that the database does not have are rejected, got `{part}`; write \
+                 `{part} or unknown`"
+            );
+            self.report.warn(at, path, message);
+        }
+    }
+
     /// Checks the listeners together.
     pub(super) fn cross_check(&mut self, config: &GatewayConfig) {
         let Some(at) = self.origins.listen else { return };

@@ -8,7 +8,7 @@ use crate::gateway::keys::{
     DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, Section,
 };
 use crate::gateway::route::{
-    Action, Credential, DenialConfig, HeaderChanges, LimitConfig, OnLimit, RouteConfig,
+    Action, Credential, DenialConfig, HeaderChanges, LimitConfig, OnLimit, OnMissing, RouteConfig,
 };
 use crate::gateway::source::{LimitOrigin, RouteOrigin};
 use crate::problem::quoted;
@@ -255,16 +255,21 @@ impl GatewayReader<'_> {
         if let Some(hits) = &hits {
             self.check_part(hits, value);
         }
+        let on_missing = self.get(&mut fields, &LIMIT, "on_missing", on_missing);
+        let on_missing = on_missing.unwrap_or_default();
         self.close(fields, &LIMIT);
         let (places, descriptors): (Vec<_>, Vec<_>) = descriptors?.into_iter().unzip();
         for ((at, path), entries) in places.iter().zip(&descriptors) {
             for (_, part) in entries {
                 self.check_part_at(part, *at, path);
+                if on_missing == OnMissing::Reject {
+                    self.warn_of_unknown_addresses(part, *at, path);
+                }
             }
         }
         let path = value.path.to_string();
         origin.limit = Some(LimitOrigin { at: domain_at?, path, descriptors: places });
-        Some(LimitConfig { domain: domain?, mapping: Mapping { descriptors, hits } })
+        Some(LimitConfig { domain: domain?, mapping: Mapping { descriptors, hits }, on_missing })
     }
 
     fn denial(&mut self, value: &Value<'_, '_>) -> Option<DenialConfig> {
@@ -320,6 +325,10 @@ impl GatewayReader<'_> {
 
 fn hits(text: &str) -> Result<Part, UnitError> {
     forward_auth::number_part(text, forward_auth::part)
+}
+
+fn on_missing(text: &str) -> Result<OnMissing, UnitError> {
+    units::choice(text, &[("reject", OnMissing::Reject), ("pass", OnMissing::Pass)])
 }
 
 fn credential(text: &str) -> Result<Credential, UnitError> {

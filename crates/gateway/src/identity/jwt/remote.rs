@@ -114,17 +114,17 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<Fetched, String>>,
 {
-    let mut failures = 0_u32;
+    let (mut failures, mut is_first, mut is_early) = (0_u32, true, false);
     loop {
         let fetched = timeout(FETCH_TIMEOUT, fetch()).await;
         let fetched = fetched.unwrap_or_else(|_| Err("no response in time".to_owned()));
         let pause = match fetched {
             Ok(Fetched { set, max_age }) => {
                 adopt(set);
-                if failures > 0 {
-                    info!(url, "JWKS loaded again");
+                if failures > 0 || is_first {
+                    info!(url, "JWKS loaded");
                 }
-                failures = 0;
+                (failures, is_first) = (0, false);
                 max_age.unwrap_or(REFRESH_DEFAULT).clamp(REFRESH_MIN, REFRESH_MAX)
             }
             Err(reason) => {
@@ -134,16 +134,17 @@ where
             }
         };
         let now = Instant::now();
-        let earliest = now + EARLY_INTERVAL.min(pause);
+        let may_follow = !is_early && failures == 0;
+        let earliest = if may_follow { now } else { now + EARLY_INTERVAL.min(pause) };
         *remote.shared.earliest.lock() = earliest;
         remote.shared.fetches.send_modify(|fetches| *fetches += 1);
-        tokio::select! {
-            () = sleep_until(now + pause) => {}
+        is_early = tokio::select! {
+            () = sleep_until(now + pause) => false,
             () = async {
                 sleep_until(earliest).await;
                 remote.shared.wanted.notified().await;
-            } => {}
-        }
+            } => true,
+        };
     }
 }
 
@@ -300,6 +301,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unknown_keys_fetch_early_but_not_often() {
         let times = fetch_times(&[Ok(3_600)], Duration::from_secs(45), true).await;
-        assert_eq!(times, [0, 10, 20, 30, 40]);
+        assert_eq!(times, [0, 0, 10, 20, 30, 40]);
     }
 }
