@@ -12,6 +12,7 @@ pub struct Gateway {
     pub process: Process,
     /// Its first address.
     pub address: String,
+    pub addresses: Vec<String>,
     pub admin: String,
 }
 
@@ -44,9 +45,11 @@ impl Gateway {
 
     fn run(command: &mut Command) -> Self {
         let mut process = Process::start("sluicegate gateway", command);
-        let addresses: Value = serde_json::from_str(&process.says("\"listen\":")).unwrap();
-        let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
-        Self { address: address("listen"), admin: address("admin"), process }
+        let started: Value = serde_json::from_str(&process.says("\"listen\":")).unwrap();
+        let address = |value: &Value| value.as_str().unwrap().to_owned();
+        let addresses = started["listeners"].as_array().unwrap().iter().map(address).collect();
+        let (listen, admin) = (address(&started["listen"]), address(&started["admin"]));
+        Self { address: listen, addresses, admin, process }
     }
 
     /// A request on a connection of its own.

@@ -10,6 +10,8 @@ mod support;
 
 mod access_log;
 mod actions;
+mod addresses;
+mod api_keys;
 mod config;
 mod frames;
 mod gateway;
@@ -19,4 +21,6 @@ mod lifecycle;
 mod paths;
 mod responses;
 mod smuggling;
+mod tls_identity;
+mod tokens;
 mod wire;
