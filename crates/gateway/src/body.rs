@@ -150,8 +150,9 @@ impl Body for ResponseBody {
 }
 
 /// Body of a request on its way to an upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum RequestBody {
+    #[default]
     Empty,
     Client(ClientBody),
     /// Its beginning was read.

@@ -15,7 +15,7 @@ pub(crate) use self::headers::{
     check_transfer_encoding, host_of, join_cookies, name_of, remove_named_by_connection,
 };
 pub(crate) use self::path::{LoosePath, matched_form, normalize};
-pub(crate) use self::upgrade::Tunnel;
+pub(crate) use self::upgrade::{Tunnel, has_token};
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::ProxyError;
 use crate::header_changes::{HeaderEdits, Placeholders};
@@ -62,12 +62,15 @@ pub(crate) async fn forward(
     if let Some(upgrade) = upgrade {
         upgrade::set_headers(request.headers_mut(), upgrade);
     }
-    let mut response = upstream.send(delivery, request, server).await?;
+    let mut response = upstream.send(delivery, &mut request, server).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Only if the client has asked for it.
         let client = client.ok_or(ProxyError::BadGateway)?;
         let protocol = response.headers().get(UPGRADE).cloned();
-        let (mut response, tunnel) = upgrade::split(response, client, forwarding.tunnel_idle);
+        let (head, body) = response.into_parts();
+        let mut response = Response::from_parts(head, ());
+        let upstream = body.into_upgraded().ok_or(ProxyError::BadGateway)?;
+        let tunnel = Tunnel { client, upstream, idle: forwarding.tunnel_idle };
         headers::rewrite_response(response.headers_mut());
         if let Some(protocol) = protocol {
             upgrade::set_headers(response.headers_mut(), protocol);

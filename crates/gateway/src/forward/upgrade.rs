@@ -12,22 +12,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, Response, Version};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use http::{HeaderMap, HeaderValue, Request, Version};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
 use tokio::time::sleep;
 
-use crate::upstream::UpstreamBody;
+use crate::upstream::UpgradedUpstream;
 
 /// An upgraded connection, on both sides.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    client: OnUpgrade,
-    upstream: OnUpgrade,
-    /// Counts the request as in flight at the server.
-    _body: UpstreamBody,
-    idle: Duration,
+    pub(super) client: OnUpgrade,
+    pub(super) upstream: UpgradedUpstream,
+    /// Time without data.
+    pub(super) idle: Duration,
 }
 
 /// The upgrade that a request asks for, if it can be passed on.
@@ -51,7 +50,8 @@ fn is_http(protocol: &str) -> bool {
     matches!(name.as_str(), "h2" | "h2c" | "h3" | "http" | "tls")
 }
 
-fn has_token(line: &HeaderValue, token: &str) -> bool {
+/// Whether a list in a header has a token.
+pub(crate) fn has_token(line: &HeaderValue, token: &str) -> bool {
     let mut tokens = line.as_bytes().split(|byte| *byte == b',');
     tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
@@ -62,26 +62,15 @@ pub(super) fn set_headers(headers: &mut HeaderMap, upgrade: HeaderValue) {
     headers.insert(UPGRADE, upgrade);
 }
 
-/// Splits a response that switches protocols.
-pub(super) fn split(
-    mut response: Response<UpstreamBody>,
-    client: OnUpgrade,
-    idle: Duration,
-) -> (Response<()>, Tunnel) {
-    let upstream = hyper::upgrade::on(&mut response);
-    let (head, body) = response.into_parts();
-    (Response::from_parts(head, ()), Tunnel { client, upstream, _body: body, idle })
-}
-
 impl Tunnel {
     /// Copies bytes both ways until both sides end, one fails, or none has sent for the idle time.
     pub(crate) async fn run(self) {
-        // Either side may be gone before the switch.
+        // The client may be gone before the switch.
         let Ok(client) = self.client.await else { return };
-        let Ok(upstream) = self.upstream.await else { return };
+        let UpgradedUpstream { stream, read, .. } = self.upstream;
         let activity = Arc::new(AtomicU64::new(0));
         let mut client = Counted { io: TokioIo::new(client), activity: activity.clone() };
-        let mut upstream = Counted { io: TokioIo::new(upstream), activity: activity.clone() };
+        let mut upstream = Counted { io: stream, activity: activity.clone() };
         let is_idle = async {
             loop {
                 let seen = activity.load(Relaxed);
@@ -93,19 +82,22 @@ impl Tunnel {
         };
         tokio::select! {
             // An error ends the tunnel as an end does.
-            _ = copy_bidirectional(&mut client, &mut upstream) => {}
+            _ = async {
+                client.write_all(&read).await?;
+                copy_bidirectional(&mut client, &mut upstream).await
+            } => {}
             () = is_idle => {}
         }
     }
 }
 
 /// One side of a tunnel; counts its reads.
-struct Counted {
-    io: TokioIo<Upgraded>,
+struct Counted<T> {
+    io: T,
     activity: Arc<AtomicU64>,
 }
 
-impl AsyncRead for Counted {
+impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -119,7 +111,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

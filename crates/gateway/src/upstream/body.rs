@@ -9,19 +9,28 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
-use super::http1::Http1;
+use super::http1::Http1Body;
 use super::http2::StreamGuard;
 use super::server::{RequestGuard, Server};
+use super::transport::Transport;
 use crate::body::BoxError;
 
 /// Body of a response.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
-    body: Incoming,
     source: Source,
     /// The end of its time, if there is one.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Counts the request as in flight at the server, where that matters.
+    guard: Option<RequestGuard>,
+}
+
+/// A byte stream behind a switch of protocols.
+#[derive(Debug)]
+pub(crate) struct UpgradedUpstream {
+    pub(crate) stream: Transport,
+    /// What was read of it.
+    pub(crate) read: Bytes,
     _guard: Option<RequestGuard>,
 }
 
@@ -29,11 +38,11 @@ pub(crate) struct UpstreamBody {
 #[derive(Debug)]
 pub(super) enum Source {
     /// A connection of HTTP/1.1, which this body drives.
-    Http1(Http1, Reuse),
+    Http1(Http1Body, Option<Reuse>),
     /// A stream of HTTP/2.
-    Http2(#[expect(dead_code, reason = "counts the stream")] StreamGuard),
-    /// A connection that is not used again.
-    Closing,
+    Http2(Incoming, #[expect(dead_code, reason = "counts the stream")] StreamGuard),
+    /// A body that was dropped.
+    Ended,
 }
 
 /// Where a connection goes when it is idle.
@@ -44,13 +53,23 @@ pub(super) struct Reuse {
 }
 
 impl UpstreamBody {
-    pub(super) fn new(
-        body: Incoming,
+    pub(super) const fn new(
         source: Source,
         deadline: Option<Pin<Box<Sleep>>>,
         guard: Option<RequestGuard>,
     ) -> Self {
-        Self { body, source, deadline, _guard: guard }
+        Self { source, deadline, guard }
+    }
+
+    /// The byte stream of a response that switches protocols.
+    pub(crate) fn into_upgraded(mut self) -> Option<UpgradedUpstream> {
+        match std::mem::replace(&mut self.source, Source::Ended) {
+            Source::Http1(body, _) => {
+                let (stream, read) = body.into_upgraded();
+                Some(UpgradedUpstream { stream, read, _guard: self.guard.take() })
+            }
+            Source::Http2(..) | Source::Ended => None,
+        }
     }
 }
 
@@ -68,33 +87,35 @@ impl Body for UpstreamBody {
         {
             return Poll::Ready(Some(Err("the response exceeds the total timeout".into())));
         }
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
+        match &mut this.source {
+            Source::Http1(body, _) => body.poll_frame(cx),
+            Source::Http2(body, _) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Source::Ended => Poll::Ready(None),
         }
-        if let Source::Http1(connection, _) = &mut this.source {
-            if !connection.advance(cx) {
-                this.source = Source::Closing;
-            }
-            return Pin::new(&mut this.body).poll_frame(cx).map_err(BoxError::from);
-        }
-        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.source {
+            Source::Http1(body, _) => body.is_end_stream(),
+            Source::Http2(body, _) => body.is_end_stream(),
+            Source::Ended => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.source {
+            Source::Http1(body, _) => body.size_hint(),
+            Source::Http2(body, _) => body.size_hint(),
+            Source::Ended => SizeHint::with_exact(0),
+        }
     }
 }
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        let source = std::mem::replace(&mut self.source, Source::Closing);
-        if let Source::Http1(mut connection, Reuse { server, worker }) = source
-            && self.body.is_end_stream()
-            && connection.is_alive()
+        let source = std::mem::replace(&mut self.source, Source::Ended);
+        if let Source::Http1(body, Some(Reuse { server, worker })) = source
+            && let Some(connection) = body.into_connection()
         {
             server.put_idle(worker, connection);
         }

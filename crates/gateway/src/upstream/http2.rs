@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::send_error::SendError;
+use super::server::is_replayable;
 use super::transport::Transport;
 use crate::body::RequestBody;
 
@@ -124,18 +125,26 @@ impl Http2 {
 
     pub(super) async fn send(
         mut self,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         scheme: Scheme,
     ) -> Result<(Response<Incoming>, StreamGuard), SendError> {
-        to_http2(&mut request, scheme).ok_or(SendError::Failed)?;
+        to_http2(request, scheme).ok_or(SendError::Failed)?;
+        let again = replay(request);
+        let taken = std::mem::take(request);
         self.streams.open.fetch_add(1, Relaxed);
         let guard = StreamGuard(self.streams.clone());
-        match self.sender.try_send_request(request).await {
+        match self.sender.try_send_request(taken).await {
             Ok(response) => Ok((response, guard)),
             Err(mut error) => Err(match error.take_message() {
-                Some(request) => SendError::Unsent(Box::new(request)),
+                Some(unsent) => {
+                    *request = unsent;
+                    SendError::Unsent
+                }
                 None if error.error().is_user() => SendError::Body,
-                None if is_unprocessed(error.error()) => SendError::Closed,
+                None if is_unprocessed(error.error()) => {
+                    *request = again.unwrap_or_default();
+                    SendError::Closed
+                }
                 None => SendError::Failed,
             }),
         }
@@ -148,6 +157,17 @@ impl Drop for StreamGuard {
             *self.0.last_used.lock() = Instant::now();
         }
     }
+}
+
+/// A copy of a request that may be sent twice.
+fn replay(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    is_replayable(request).then(|| {
+        let mut copy = Request::new(RequestBody::Empty);
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        copy
+    })
 }
 
 /// Whether the server closed the connection or refused the stream.

@@ -38,7 +38,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::balance::stable_hash;
 use self::balance::{Choice, choose};
-pub(crate) use self::body::UpstreamBody;
+pub(crate) use self::body::{UpgradedUpstream, UpstreamBody};
 pub(crate) use self::metrics::UpstreamMetrics;
 use self::resolve::Resolver;
 use self::send_error::SendError;
@@ -179,22 +179,20 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         delivery: Delivery,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         used: &mut Option<Arc<Server>>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
         let choice = self.choice(delivery.key);
         let server = choose(&self.servers.load(), choice, None).cloned();
         let server = used.insert(server.ok_or(ProxyError::Unavailable)?);
         let mut sent = self.send_to(server, delivery, request).await;
-        if let Err(SendError::Unreachable(request, error)) = sent {
-            let second = choose(&self.servers.load(), choice, Some(server)).cloned();
-            sent = match second {
-                Some(second) => self.send_to(used.insert(second), delivery, *request).await,
-                None => Err(SendError::Unreachable(request, error)),
-            };
+        if let Err(SendError::Unreachable(_)) = sent
+            && let Some(second) = choose(&self.servers.load(), choice, Some(server)).cloned()
+        {
+            sent = self.send_to(used.insert(second), delivery, request).await;
         }
         sent.map_err(|error| match error {
-            SendError::Unreachable(..) if self.is_down() => ProxyError::Unavailable,
+            SendError::Unreachable(_) if self.is_down() => ProxyError::Unavailable,
             error => error.into(),
         })
     }
@@ -219,7 +217,7 @@ impl Upstream {
         &self,
         server: &Arc<Server>,
         delivery: Delivery,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let sent = if delivery.is_upgrade && server.has_upgrades() {
             server.send_upgrade(request).await

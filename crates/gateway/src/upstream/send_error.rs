@@ -1,17 +1,14 @@
 //! Why a request got no response.
 
-use http::Request;
-
-use crate::body::RequestBody;
 use crate::error::ProxyError;
 
 /// Why a request got no response.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendError {
     /// There is no connection to the server.
-    Unreachable(Box<Request<RequestBody>>, ConnectError),
+    Unreachable(ConnectError),
     /// The connection was closed before the request was sent.
-    Unsent(Box<Request<RequestBody>>),
+    Unsent,
     /// The connection was closed without a byte of the response.
     Closed,
     /// The response did not arrive in time.
@@ -56,8 +53,8 @@ impl SendError {
     /// Its name, in logs.
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Unreachable(_, error) => error.name(),
-            Self::Unsent(_) | Self::Closed => "the connection was closed without a response",
+            Self::Unreachable(error) => error.name(),
+            Self::Unsent | Self::Closed => "the connection was closed without a response",
             Self::Timeout => "the response did not arrive in time",
             Self::Body => "the client did not send the body",
             Self::Failed => "the response is malformed or incomplete",
@@ -68,10 +65,10 @@ impl SendError {
 impl From<SendError> for ProxyError {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::Timeout | SendError::Unreachable(_, ConnectError::Timeout) => Self::Timeout,
+            SendError::Timeout | SendError::Unreachable(ConnectError::Timeout) => Self::Timeout,
             SendError::Body => Self::BadRequest("The body of the request is incomplete."),
-            SendError::Unreachable(..)
-            | SendError::Unsent(_)
+            SendError::Unreachable(_)
+            | SendError::Unsent
             | SendError::Closed
             | SendError::Failed => Self::BadGateway,
         }

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::balance::stable_hash;
 use super::body::{Reuse, Source, UpstreamBody};
-use super::http1::Http1;
+use super::http1::{HeadTimeout, Http1};
 use super::http2::{Http2, Http2Pool};
 use super::send_error::{ConnectError, SendError};
 use super::tls::UpstreamTlsConfigs;
@@ -189,22 +189,22 @@ impl Server {
     pub(super) async fn send(
         self: &Arc<Self>,
         worker: usize,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let deadline = self.options.config.timeouts.total.map(|total| Instant::now() + total);
         if let Some(connection) = self.take_pooled(worker) {
             // A server may close an idle connection at any time, also while a request is on its
             // way. Only a request that was not sent, or that may be sent twice, goes again.
-            let replay = replayable(&request);
+            let is_replayable = is_replayable(request);
             match self.exchange(connection, worker, request, deadline).await {
-                Err(SendError::Unsent(unsent)) => request = *unsent,
-                Err(SendError::Closed) => request = replay.ok_or(SendError::Closed)?,
+                Err(SendError::Unsent) => {}
+                Err(SendError::Closed) if is_replayable => {}
                 sent => return sent,
             }
         }
         match self.connect(worker).await {
             Ok(connection) => self.exchange(connection, worker, request, deadline).await,
-            Err(error) => Err(SendError::Unreachable(Box::new(request), error)),
+            Err(error) => Err(SendError::Unreachable(error)),
         }
     }
 
@@ -212,46 +212,40 @@ impl Server {
         self: &Arc<Self>,
         connection: Connection,
         worker: usize,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         deadline: Option<Instant>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let is_counted = self.options.config.balance == Balance::LeastConnections;
         let guard = is_counted.then(|| self.begin_request());
-        let body = request.body().outcome();
-        let sent = async {
-            match connection {
-                Connection::Http1(connection) => {
-                    let (response, connection) = connection.send(request).await?;
-                    let reuse = Reuse { server: self.clone(), worker };
-                    let source = connection.map(|connection| Source::Http1(connection, reuse));
-                    Ok((response, source.unwrap_or(Source::Closing)))
-                }
-                Connection::Http2(connection) => {
-                    let (response, stream) = connection.send(request, self.scheme()).await?;
-                    Ok((response, Source::Http2(stream)))
-                }
+        let response = match connection {
+            Connection::Http1(connection) => {
+                let response = connection.send(request, self.head_timeout(deadline)).await?;
+                let reuse = Reuse { server: self.clone(), worker };
+                response.map(|body| Source::Http1(body, Some(reuse)))
+            }
+            Connection::Http2(connection) => {
+                let body = request.body().outcome();
+                let sent = connection.send(request, self.scheme());
+                let (response, stream) = self.head_in_time(sent, body, deadline).await?;
+                response.map(|body| Source::Http2(body, stream))
             }
         };
-        let (response, source) = self.head_in_time(sent, body, deadline).await?;
         let deadline = deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Ok(response.map(|body| UpstreamBody::new(body, source, deadline, guard)))
+        Ok(response.map(|source| UpstreamBody::new(source, deadline, guard)))
     }
 
-    /// Sends a request that asks for an upgrade of HTTP/1.1.
+    /// Sends a request that asks for an upgrade of HTTP/1.1, on a connection of its own.
     pub(super) async fn send_upgrade(
         self: &Arc<Self>,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let transport = timeout(self.options.config.timeouts.connect, self.dial(true)).await;
-        let transport = match transport.unwrap_or(Err(ConnectError::Timeout)) {
-            Ok(transport) => transport,
-            Err(error) => return Err(SendError::Unreachable(Box::new(request), error)),
-        };
+        let transport = transport.unwrap_or(Err(ConnectError::Timeout));
+        let connection = Http1::new(transport.map_err(SendError::Unreachable)?);
         let is_counted = self.options.config.balance == Balance::LeastConnections;
         let guard = is_counted.then(|| self.begin_request());
-        let sent = Http1::send_upgrade(transport, request);
-        let response = self.head_in_time(sent, None, None).await?;
-        Ok(response.map(|body| UpstreamBody::new(body, Source::Closing, None, guard)))
+        let response = connection.send(request, self.head_timeout(None)).await?;
+        Ok(response.map(|body| UpstreamBody::new(Source::Http1(body, None), None, guard)))
     }
 
     /// Whether it can upgrade a connection of HTTP/1.1.
@@ -277,16 +271,19 @@ impl Server {
             let sent = if self.is_http2(&transport) {
                 let connection = Http2::handshake(transport).await;
                 let connection = connection.map_err(|_| "the HTTP/2 handshake failed")?;
-                let sent = connection.send(request, self.scheme()).await;
+                let sent = connection.send(&mut request, self.scheme()).await;
                 sent.map(|(response, _)| response.status())
             } else {
-                let connection = Http1::handshake(transport).await;
-                let connection = connection.map_err(|_| "the connection failed")?;
-                connection.send(request).await.map(|(response, _)| response.status())
+                let sent = Http1::new(transport).send(&mut request, self.head_timeout(None)).await;
+                sent.map(|response| response.status())
             };
             Ok(sent.map_err(|error| error.name())?.as_u16())
         };
         timeout(check.timeout, checked).await.unwrap_or(Err("the check took too long"))
+    }
+
+    fn head_timeout(&self, deadline: Option<Instant>) -> HeadTimeout {
+        HeadTimeout { first_byte: self.options.config.timeouts.first_byte, deadline }
     }
 
     /// Waits for the head of a response. Its time begins with the request, again with each piece of
@@ -403,8 +400,7 @@ impl Server {
         if may_be_http2 {
             self.prefers_http1.store(true, Relaxed);
         }
-        let connection = Http1::handshake(transport).await;
-        connection.map(Connection::Http1).map_err(|_| ConnectError::Refused)
+        Ok(Connection::Http1(Http1::new(transport)))
     }
 
     fn is_http2(&self, transport: &Transport) -> bool {
@@ -446,17 +442,10 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A copy of a request that may be sent twice: without a body, by a method that does not change
-/// anything the second time.
-fn replayable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !request.method().is_idempotent() || !request.body().is_empty() {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+/// Whether a request may be sent twice: it has no body, and a method that does not change anything
+/// the second time.
+pub(super) fn is_replayable(request: &Request<RequestBody>) -> bool {
+    request.method().is_idempotent() && request.body().is_empty()
 }
 
 #[cfg(test)]
@@ -474,7 +463,7 @@ pub(super) mod tests {
         let request = |method: http::Method| {
             let mut request = Request::new(RequestBody::Empty);
             *request.method_mut() = method;
-            replayable(&request).is_some()
+            is_replayable(&request)
         };
         assert!(request(http::Method::GET) && request(http::Method::DELETE));
         assert!(!request(http::Method::POST) && !request(http::Method::PATCH));

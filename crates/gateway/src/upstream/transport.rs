@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 
 /// The byte stream to a server.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Tcp(TcpStream),
     /// Large, so it is moved as a pointer.
     Tls(Box<TlsStream<TcpStream>>),

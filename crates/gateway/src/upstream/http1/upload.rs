@@ -1,0 +1,128 @@
+//! The request on its way to the server: its head, and its body as the client sends it.
+
+use std::io::Write as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http_body::{Body, Frame};
+
+use super::Parts;
+use crate::body::RequestBody;
+
+/// Bytes that are collected for one write.
+const WRITE_BYTES: usize = 16 << 10;
+
+/// How the end of a body is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// No body.
+    None,
+    /// Bytes that are left.
+    Length(u64),
+    Chunked,
+}
+
+/// A request that is not written to its end.
+#[derive(Debug)]
+pub(super) struct Upload {
+    body: RequestBody,
+    framing: Framing,
+    is_read: bool,
+    written: u64,
+}
+
+/// Why a request was not written to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UploadError {
+    /// The client did not send the body.
+    Body,
+    /// The server does not take it.
+    Write,
+}
+
+impl Upload {
+    pub(super) fn new(body: RequestBody, framing: Framing) -> Self {
+        let is_read = framing == Framing::None;
+        Self { body, framing, is_read, written: 0 }
+    }
+
+    /// Bytes of the body that were passed on.
+    pub(super) const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes what the client has sent; ready when all of it is written.
+    pub(super) fn poll(
+        &mut self,
+        parts: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), UploadError>> {
+        loop {
+            let mut is_waiting = false;
+            while !self.is_read && !is_waiting && parts.write.len() < WRITE_BYTES {
+                match Pin::new(&mut self.body).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => self.encode(&mut parts.write, frame)?,
+                    Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(UploadError::Body)),
+                    Poll::Ready(None) => self.finish(&mut parts.write, None)?,
+                    Poll::Pending => is_waiting = true,
+                }
+            }
+            match parts.poll_write(cx) {
+                Poll::Ready(Ok(())) if self.is_read => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) if is_waiting => return Poll::Pending,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(UploadError::Write)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn encode(&mut self, write: &mut Vec<u8>, frame: Frame<Bytes>) -> Result<(), UploadError> {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => return self.finish(write, frame.into_trailers().ok()),
+        };
+        self.written += data.len() as u64;
+        match &mut self.framing {
+            Framing::Length(left) => {
+                *left = left.checked_sub(data.len() as u64).ok_or(UploadError::Body)?;
+                write.extend_from_slice(&data);
+            }
+            // An empty chunk would be the end.
+            Framing::Chunked if !data.is_empty() => {
+                // Writing to memory cannot fail.
+                let _ = write!(write, "{:x}\r\n", data.len());
+                write.extend_from_slice(&data);
+                write.extend_from_slice(b"\r\n");
+            }
+            Framing::Chunked | Framing::None => {}
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        write: &mut Vec<u8>,
+        trailers: Option<HeaderMap>,
+    ) -> Result<(), UploadError> {
+        self.is_read = true;
+        match self.framing {
+            Framing::Length(left) if left > 0 => return Err(UploadError::Body),
+            Framing::Length(_) | Framing::None => {}
+            Framing::Chunked => {
+                write.extend_from_slice(b"0\r\n");
+                for (name, value) in trailers.iter().flatten() {
+                    // These would be of the next request, if a server took them for headers.
+                    if ![CONTENT_LENGTH, HOST, TRANSFER_ENCODING].contains(name) {
+                        super::head::write_header(write, name, value);
+                    }
+                }
+                write.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(())
+    }
+}
