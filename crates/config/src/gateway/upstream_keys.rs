@@ -122,7 +122,7 @@ pub(crate) const UPSTREAM_TIMEOUTS: Section = Section {
             "first_byte",
             Kind::Duration,
             "60s",
-            "From the request to the head of its response. Default: `60s`.",
+            "From the end of the request to the head of its response. Default: `60s`.",
         ),
         key(
             "total",
