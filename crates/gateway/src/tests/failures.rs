@@ -137,6 +137,42 @@ async fn a_server_that_does_not_answer_in_time_is_504() {
 }
 
 #[tokio::test]
+async fn a_slow_upload_takes_no_time_of_the_server() {
+    let arrived = Arc::new(Notify::new());
+    let half = arrived.clone();
+    let url = server(move |_, mut socket| {
+        let half = half.clone();
+        async move {
+            let head = read_head(&mut socket).await.unwrap_or_default();
+            if head.starts_with("POST ") {
+                read_until(&mut socket, "half").await;
+                half.notify_one();
+                read_until(&mut socket, "rest").await;
+                socket.write_all(OK).await.unwrap();
+            }
+            closed(&mut socket).await;
+        }
+    })
+    .await;
+    let timeouts =
+        UpstreamTimeouts { first_byte: Duration::from_millis(50), ..UpstreamTimeouts::default() };
+    let gateway = RunningGateway::forwarding(UpstreamConfig { timeouts, ..upstream(&url) }).await;
+    let mut client = gateway.connect().await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\nConnection: close\r\n\r\nhalf";
+    client.write_all(head.as_bytes()).await.unwrap();
+    arrived.notified().await;
+    // Meanwhile the time passes twice for other requests.
+    for _ in 0..2 {
+        let response = gateway.get("/").await;
+        assert!(response.starts_with("HTTP/1.1 504 "), "{response}");
+    }
+    client.write_all(b"rest").await.unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).await.unwrap();
+    assert!(response.ends_with("ok"), "{response}");
+}
+
+#[tokio::test]
 async fn a_response_that_exceeds_the_total_time_is_cut() {
     let stalling = server(|_, mut socket| async move {
         read_head(&mut socket).await;

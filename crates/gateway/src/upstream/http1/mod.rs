@@ -151,7 +151,8 @@ impl HeadExchange {
         if let Some(sending) = upload {
             let written = sending.written();
             match sending.poll(parts, cx) {
-                Poll::Ready(Ok(())) => *upload = None,
+                // The time of the response begins.
+                Poll::Ready(Ok(())) => (*upload, self.waiting_since) = (None, None),
                 Poll::Ready(Err(UploadError::Body)) => return Poll::Ready(Err(SendError::Body)),
                 // The server may have answered before it closed the connection.
                 Poll::Ready(Err(UploadError::Write)) => {
