@@ -1,12 +1,15 @@
 //! Fields of JSON: of request bodies and of tokens.
 //!
-//! A body is read up to a bound, and forwarded as it came.
+//! A body is read up to a bound, and forwarded as it came. One that servers read differently has no
+//! fields: a limit would count another value than the one that the server uses.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use serde_json::Value;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 use sluicegate_config::gateway::JsonBodyConfig;
 use tokio::time::timeout;
 
@@ -44,8 +47,8 @@ pub(crate) async fn read_fields(
     }
     let buffered = buffer(body, config.bytes_max, config.timeout).await?;
     let bytes = buffered.ok_or(BodyError::TooLong)?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|_| BodyError::Malformed)?;
-    Ok(names.iter().map(|name| field(&value, name)).collect())
+    let body: UniqueNames = serde_json::from_slice(&bytes).map_err(|_| BodyError::Malformed)?;
+    Ok(names.iter().map(|name| field(&body.0, name)).collect())
 }
 
 /// The whole body, if it is not longer than the bound; it can still be forwarded.
@@ -83,21 +86,110 @@ pub(super) fn field(value: &Value, name: &str) -> Option<Box<str>> {
     let found = find(value, name)?;
     match found {
         Value::String(text) => Some(text.as_str().into()),
-        Value::Number(number) => Some(number.to_string().into()),
+        Value::Number(number) => Some(canonical(number).into()),
         Value::Bool(boolean) => Some(boolean.to_string().into()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
-fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
-    // Names may have dots themselves, such as those that are URLs.
-    if let Some(found) = value.get(name) {
-        return Some(found);
+/// `1`, `1.0` and `1e0` are one number to servers.
+fn canonical(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 => format!("{float:.0}"),
+        _ => number.to_string(),
     }
-    name.match_indices('.').find_map(|(dot, _)| {
-        let (parent, rest) = name.split_at_checked(dot)?;
-        find(value.get(parent)?, rest.get(1..)?)
-    })
+}
+
+/// The field that a name means, if it means one only: names may have dots themselves, such as those
+/// that are URLs.
+fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    let mut found = Vec::new();
+    find_all(value, name, &mut found);
+    found.pop().filter(|_| found.is_empty())
+}
+
+fn find_all<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a Value>) {
+    found.extend(member(value, name));
+    for (dot, _) in name.match_indices('.') {
+        if let Some((parent, rest)) = name.split_at_checked(dot)
+            && let Some(parent) = member(value, parent)
+        {
+            find_all(parent, rest.get(1..).unwrap_or_default(), found);
+        }
+    }
+}
+
+/// The member of this name, unless another one differs by case only, which some servers ignore.
+fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    let members = value.as_object()?;
+    let found = members.get(name)?;
+    let same = members.keys().filter(|key| key.eq_ignore_ascii_case(name)).count();
+    (same == 1).then_some(found)
+}
+
+/// A value none of whose objects has a name twice: servers differ in which one they use.
+struct UniqueNames(Value);
+
+impl<'de> Deserialize<'de> for UniqueNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UniqueNamesVisitor).map(Self)
+    }
+}
+
+struct UniqueNamesVisitor;
+
+impl<'de> Visitor<'de> for UniqueNamesVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(UniqueNames(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some((name, UniqueNames(value))) = entries.next_entry::<String, _>()? {
+            if members.insert(name, value).is_some() {
+                return Err(de::Error::custom("a name occurs twice"));
+            }
+        }
+        Ok(members.into())
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +226,32 @@ mod tests {
         assert_eq!(field(&json!([1]), "0"), None);
     }
 
+    fn field_of_body(body: &str, name: &str) -> Option<Box<str>> {
+        let body: UniqueNames = serde_json::from_str(body).ok()?;
+        field(&body.0, name)
+    }
+
+    #[test]
+    fn what_servers_read_differently_has_no_fields() {
+        for (body, expected) in [
+            (r#"{"user":{"id":"a"}}"#, Some("a")),
+            (r#"{"user":{"id":"a"},"other":{"id":"b"}}"#, Some("a")),
+            (r#"{"user":{"id":"b","id":"a"}}"#, None),
+            (r#"{"user":{"id":"b","i\u0064":"a"}}"#, None),
+            (r#"{"user":{"id":"b","ID":"a"}}"#, None),
+            (r#"{"User":{"id":"b"},"user":{"id":"a"}}"#, None),
+            (r#"{"user.id":"b","user":{"id":"a"}}"#, None),
+            (r#"{"user":{"id":"a"}} {}"#, None),
+            (r#"{"user":{"id":7}}"#, Some("7")),
+            (r#"{"user":{"id":7.0}}"#, Some("7")),
+            (r#"{"user":{"id":70e-1}}"#, Some("7")),
+            (r#"{"user":{"id":-7.25}}"#, Some("-7.25")),
+            (r#"{"user":{"id":18446744073709551615}}"#, Some("18446744073709551615")),
+        ] {
+            assert_eq!(field_of_body(body, "user.id").as_deref(), expected, "{body}");
+        }
+    }
+
     #[test]
     fn only_plain_json_is_read() {
         for (text, expected) in [
@@ -152,7 +270,32 @@ mod tests {
         assert!(!is_json(&HeaderMap::new()));
     }
 
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,5}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::btree_map(".{0,3}", inner, 0..4)
+                    .prop_map(|members| members.into_iter().collect()),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn a_body_with_unique_names_is_read_as_it_is(value in values()) {
+            let text = value.to_string();
+            let read: UniqueNames = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read.0, serde_json::from_str::<Value>(&text).unwrap());
+        }
+
         #[test]
         fn a_path_of_plain_names_is_that_of_a_naive_walk(
             names in proptest::collection::vec("[a-c]{1,2}", 1..5), leaf in "[a-z]{1,3}",

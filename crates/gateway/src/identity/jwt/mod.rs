@@ -243,10 +243,10 @@ impl JwtVerifier {
             return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim());
         };
         let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
-        let mut pairs =
-            lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
-        let (_, token) = pairs.find(|(key, _)| key.trim() == name)?;
-        Some(token.trim())
+        let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
+        let mut tokens = pairs.filter(|(key, _)| key.trim() == name);
+        let (_, token) = tokens.next()?;
+        tokens.next().is_none().then(|| token.trim())
     }
 }
 

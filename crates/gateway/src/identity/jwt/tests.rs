@@ -223,6 +223,8 @@ fn tokens_are_where_the_configuration_says() {
     let verifier = verifier_of(&config).unwrap();
     assert_eq!(verifier.token_of(&cookies), Some(&*token));
     assert_eq!(verifier.token_of(&bearer(&token)), None);
+    let twice = value(format!("session={token}; session=x"));
+    assert_eq!(verifier.token_of(&[(COOKIE, twice)].into_iter().collect()), None);
 }
 
 #[test]
