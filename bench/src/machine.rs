@@ -163,6 +163,24 @@ impl ThreadTime {
     }
 }
 
+/// Time of a core that processes other than these had, up to a constant. Interrupts are left out:
+/// kernels differ in whether they are a part of a process's time.
+pub(crate) fn foreign_time(core: usize, processes: &[u32]) -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("`/proc/stat`")?;
+    let ticks = core_ticks(&text, core).with_context(|| format!("there is no core {core}"))?;
+    let mut seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    for process in processes {
+        seconds -= ProcessTime::read(*process)?.on_cpu;
+    }
+    Ok(seconds)
+}
+
+/// User, nice and system time of a core.
+fn core_ticks(stat: &str, core: usize) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;
+    Some(line.split_whitespace().take(3).filter_map(|number| number.parse::<u64>().ok()).sum())
+}
+
 /// Resident bytes of a process.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm"));
@@ -219,6 +237,12 @@ fn version(peer: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_of_a_core_is_without_idle_time_and_interrupts() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 9 9 9 9 9 0 0\ncpu1 4 5 6 9 9 9 9 9 0 0\n";
+        assert_eq!((core_ticks(stat, 1), core_ticks(stat, 2)), (Some(15), None));
+    }
 
     #[test]
     fn every_peer_has_a_version() {

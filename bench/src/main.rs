@@ -1,11 +1,11 @@
-//! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, and
-//! consistency levels.
+//! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, the
+//! gateway, and consistency levels.
 //!
 //! ```text
 //!   main ─> library ─> child (a fresh process per reading)
 //!        ├> rules                                              ┐
-//!        ├> network: service, doors ─> servers (one core)      ├─> frame (rounds, ratios) ─> table, bars, JSON
-//!        │                          ─> load (another core)     │
+//!        ├> network: service, doors, gateway                   ├─> frame (rounds, ratios) ─> table, bars, JSON
+//!        │       ─> servers (one core), load (another core)    │
 //!        └> levels ─> several services on one Redis            ┘
 //! ```
 //!
@@ -53,7 +53,7 @@ struct Common {
     /// Number of rounds
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Duration of a reading of `service`, `doors` and `levels`
+    /// Duration of a reading of `service`, `doors`, `gateway` and `levels`
     #[arg(long, value_name = "S", global = true, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: Option<u32>,
     /// Live keys of `service` and `doors`
@@ -81,6 +81,8 @@ enum Command {
     Service(network::service::Args),
     /// Every endpoint beside the peers that have one like it
     Doors,
+    /// The gateway beside nginx, HAProxy and Envoy
+    Gateway,
     /// Strict, leased and eventual consistency on one Redis
     Levels(levels::Args),
     #[command(flatten)]
@@ -112,6 +114,7 @@ Examples:
   cargo run --release -- rules --only exact                matching of exact rules
   cargo run --release -- service --profile                 cost of the parts of a call
   cargo run --release -- doors --only redis                counters in Redis
+  cargo run --release -- gateway --only memory             memory per connection
   cargo run --release -- levels --nodes 2 --rounds 1
 
 Exit codes: 0 measured (bars reached or not), 1 a reading failed or gave a wrong answer, 2 the run failed.";
@@ -134,6 +137,7 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
         Some(Command::Rules) => print(common, rules::run(common)?),
         Some(Command::Service(args)) => network::service::command(common, &args),
         Some(Command::Doors) => network::doors::command(common),
+        Some(Command::Gateway) => network::gateway::command(common),
         Some(Command::Levels(args)) => print(common, levels::run(common, &args)?),
         Some(Command::Child(child)) => {
             match child {
@@ -155,11 +159,12 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
 fn all(common: &Common) -> anyhow::Result<ExitCode> {
     type Run<'a> = &'a dyn Fn() -> anyhow::Result<Report>;
     let service = network::service::Args::default();
-    let runs: [(&str, Run<'_>); 5] = [
+    let runs: [(&str, Run<'_>); 6] = [
         ("library", &|| library::run(common, &library::Args::default())),
         ("rules", &|| rules::run(common)),
         ("service", &|| network::service::run(common, &service)),
         ("doors", &|| network::doors::run(common)),
+        ("gateway", &|| network::gateway::run(common)),
         ("levels", &|| levels::run(common, &levels::Args::default())),
     ];
     let mut whole = Report {

@@ -2,6 +2,7 @@
 
 use sluicegate_load::{Answer, RequestSpec};
 
+use super::proxies::Proxy;
 use super::requests;
 use super::servers::ServerKind;
 use super::store;
@@ -22,6 +23,10 @@ pub(crate) enum Endpoint {
     Resp1,
     /// RESP, pipelines of sixteen.
     Resp16,
+    /// A page behind a proxy with one limit per address, over HTTP/1.1.
+    Gateway,
+    /// The same with the counter in Redis.
+    GatewayRedis,
 }
 
 /// A server and a request to one of its endpoints.
@@ -49,10 +54,39 @@ pub(crate) const STUB: &str = "stub";
 pub(crate) const TONIC: &str = "tonic";
 pub(crate) const HELLO: &str = "axum hello";
 pub(crate) const THROTTLECRAB: &str = "throttlecrab-server";
+pub(crate) const NGINX: &str = "nginx limit_req";
+pub(crate) const HAPROXY: &str = "HAProxy, stick table";
+pub(crate) const ENVOY_RLS: &str = "Envoy + sluicegate serve";
+pub(crate) const GATEWAY: &str = "gateway";
+pub(crate) const UNLIMITED: &str = "gateway, no limit";
+pub(crate) const GATEWAY_REDIS: &str = "gateway + Redis";
 
 /// Every contestant, for the load to find by its id.
 pub(crate) fn all() -> Vec<Contestant> {
-    [service(), doors()].concat()
+    [service(), doors(), gateway()].concat()
+}
+
+/// Contestants of `gateway`, in the order of the tables.
+pub(crate) fn gateway() -> Vec<Contestant> {
+    let page = |name, endpoint, proxy| Contestant {
+        keys: Some(1),
+        ..one(name, endpoint, ServerKind::Proxy(proxy), requests::page, None)
+    };
+    let all = [
+        (NGINX, Proxy::Nginx),
+        (HAPROXY, Proxy::Haproxy),
+        ("Envoy local_ratelimit", Proxy::EnvoyLocal),
+        (ENVOY_RLS, Proxy::EnvoyRls),
+        (GATEWAY, Proxy::Gateway),
+        (UNLIMITED, Proxy::GatewayUnlimited),
+        ("gateway, limit headers", Proxy::GatewayHeaders),
+    ];
+    let on_redis = [
+        (GATEWAY_REDIS, Proxy::GatewayRedis),
+        ("Envoy + envoyproxy/ratelimit + Redis", Proxy::EnvoyRatelimit),
+    ];
+    let all = all.into_iter().map(|(name, proxy)| page(name, Endpoint::Gateway, proxy));
+    all.chain(on_redis.map(|(name, proxy)| page(name, Endpoint::GatewayRedis, proxy))).collect()
 }
 
 /// Contestants of `service`, in the order of the tables.
@@ -232,8 +266,16 @@ impl Contestant {
 // === impl Endpoint ===
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Rls, Self::Redis, Self::Levels, Self::Http, Self::Resp1, Self::Resp16];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Rls,
+        Self::Redis,
+        Self::Levels,
+        Self::Http,
+        Self::Resp1,
+        Self::Resp16,
+        Self::Gateway,
+        Self::GatewayRedis,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -243,6 +285,8 @@ impl Endpoint {
             Self::Http => "http",
             Self::Resp1 => "resp 1",
             Self::Resp16 => "resp 16",
+            Self::Gateway => "gateway",
+            Self::GatewayRedis => "gateway redis",
         }
     }
 
@@ -252,6 +296,7 @@ impl Endpoint {
             Self::Rls | Self::Redis | Self::Levels => "grpc",
             Self::Http => "http",
             Self::Resp1 | Self::Resp16 => "resp",
+            Self::Gateway | Self::GatewayRedis => "listen",
         }
     }
 
@@ -259,7 +304,7 @@ impl Endpoint {
     pub(crate) const fn connections(self) -> (usize, usize) {
         match self {
             Self::Rls | Self::Redis | Self::Levels => (8, 32),
-            Self::Http => (32, 1),
+            Self::Http | Self::Gateway | Self::GatewayRedis => (32, 1),
             Self::Resp1 => (50, 1),
             Self::Resp16 => (50, 16),
         }
@@ -283,6 +328,12 @@ impl Endpoint {
             }
             Self::Resp16 => {
                 "**RESP, pipelines of sixteen commands**: 50 connections; `CL.THROTTLE` unless named otherwise"
+            }
+            Self::Gateway => {
+                "**A page of 100 bytes behind a proxy**, one limit per client address: 32 connections; then at half of its own rate"
+            }
+            Self::GatewayRedis => {
+                "**The same, counted in Redis**: CPU and memory of the proxy, the limiter and Redis"
             }
         }
     }

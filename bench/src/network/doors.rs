@@ -43,7 +43,7 @@ fn about_stores(rows: &[&Row<Loaded>], endpoint: Endpoint) -> String {
 }
 
 fn about_store(row: &Row<Loaded>, endpoint: Endpoint) -> Option<String> {
-    let shares = row.readings().filter_map(|reading| reading.store_share).collect();
+    let shares = row.readings().filter_map(|reading| reading.full.store_share).collect();
     let share = 100.0 * Spread::of(shares)?.median;
     let mut text = format!("- {}: Redis used {share:.0} % of the CPU time", row.name);
     let metrics: Vec<&StoreMetrics> =

@@ -112,6 +112,7 @@ fn read(fault: Fault, common: &Common, programs: &Programs) -> anyhow::Result<An
         address: service.address,
         processes: service.processes(),
         alone: Vec::new(),
+        upstream: Vec::new(),
         keys: common.keys.min(KEYS_MAX),
         seconds: common.seconds.unwrap_or(if common.quick { 2 } else { SECONDS }),
         work: Work::Faults,

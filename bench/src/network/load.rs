@@ -12,10 +12,10 @@ use sluicegate_load::{
 
 use super::contestants::{self, Contestant};
 use super::requests::{PROBE_LIMIT, PROBES};
-use super::servers::{LOAD_CORE, pinned};
+use super::servers::{LOAD_CORE, SERVER_CORE, pinned};
 use super::{Loaded, Phase, faults};
 use crate::child;
-use crate::machine::{ProcessTime, resident};
+use crate::machine::{ProcessTime, foreign_time, resident};
 
 /// The work of a load process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub(crate) struct Job {
     pub(crate) processes: Vec<u32>,
     /// Those of them that must not wait for their core.
     pub(crate) alone: Vec<u32>,
+    /// Processes of an upstream on the core of the load.
+    pub(crate) upstream: Vec<u32>,
     pub(crate) keys: u64,
     pub(crate) seconds: u32,
     pub(crate) work: Work,
@@ -35,11 +37,20 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Probe, fill and closed loop; then an open loop at this rate.
-    Measure { paced: Option<u32> },
+    Measure { paced: Option<PacedRate> },
     /// An open loop at this rate, with a new key for every request.
     Soak { rate: u32 },
     /// See [`faults`].
     Faults,
+}
+
+/// Rate of the open loop.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum PacedRate {
+    /// Requests per second.
+    Fixed(u32),
+    /// Share of the rate in the closed loop.
+    Share(f64),
 }
 
 /// Keys of a soak repeat after this many: long after they expired.
@@ -68,17 +79,21 @@ pub(crate) fn child(job: &str) -> anyhow::Result<()> {
                 job.probe(probe())?;
             }
             let full = job.phase(&closed, one)?;
-            let open = |rate: u32| -> anyhow::Result<Phase> {
+            let open = |rate: PacedRate| -> anyhow::Result<Phase> {
+                let rate = match rate {
+                    PacedRate::Fixed(rate) => rate,
+                    PacedRate::Share(share) => (share * full.rate).max(1.0) as u32,
+                };
                 job.phase(&Plan { pace: constant(rate)?, ..unfilled(closed.clone()) }, one)
             };
             let paced = paced.map(open).transpose()?;
-            Loaded { full, paced, resident: job.resident()?, store: None, store_share: None }
+            Loaded { full, paced, resident: job.resident()?, store: None }
         }
         Work::Soak { rate } => {
             let keys = KeySpace { count: SOAK_KEYS, order: KeyOrder::Sequential, seed: 1 };
             let plan = Plan { keys, pace: constant(rate)?, ..unfilled(closed) };
             let full = job.phase(&plan, one)?;
-            Loaded { full, paced: None, resident: job.resident()?, store: None, store_share: None }
+            Loaded { full, paced: None, resident: job.resident()?, store: None }
         }
         Work::Faults => unreachable!("handled above"),
     };
@@ -127,6 +142,13 @@ pub(crate) fn plan(
     }
 }
 
+/// The first process is the server, the others are its store or its limiter.
+fn store_share(before: &[f64], after: &[f64]) -> Option<f64> {
+    let times: Vec<f64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    let store: f64 = times.get(1..)?.iter().sum();
+    (times.len() > 1).then(|| store / times.iter().sum::<f64>())
+}
+
 // === impl Job ===
 
 impl Job {
@@ -154,8 +176,12 @@ impl Job {
     fn phase(&self, plan: &Plan, one: &Contestant) -> anyhow::Result<Phase> {
         let began = Instant::now();
         let before = self.waited()?;
+        let times = self.times()?;
         let report = run(plan)?;
-        let waited = (self.waited()? - before).max(0.0) / began.elapsed().as_secs_f64();
+        let store_share = store_share(&times, &self.times()?).filter(|_| self.alone.is_empty());
+        let seconds = began.elapsed().as_secs_f64();
+        let longest = self.waited()?.into_iter().zip(before).map(|(after, before)| after - before);
+        let waited = longest.fold(0.0, f64::max) / seconds;
         let (wrong, answer) = match one.expected {
             Answer::Allowed => (report.denied, "denied"),
             Answer::Denied => (report.allowed, "allowed"),
@@ -173,16 +199,33 @@ impl Job {
             load_busy: report.load_busy.unwrap_or(f64::NAN),
             stolen: report.stolen.unwrap_or(0.0),
             waited,
+            store_share,
         })
     }
 
-    /// Waiting time of the load and of the server's processes: the maximum.
-    fn waited(&self) -> anyhow::Result<f64> {
-        let mut longest = ProcessTime::read(std::process::id())?.waited;
-        for process in &self.alone {
-            longest = longest.max(ProcessTime::read(*process)?.waited);
+    /// CPU time of each process.
+    fn times(&self) -> anyhow::Result<Vec<f64>> {
+        self.processes.iter().map(|one| Ok(ProcessTime::read(*one)?.on_cpu)).collect()
+    }
+
+    /// Waiting time of the load and of the server's processes. Processes that share a core wait
+    /// for each other: there it is the time that others had the core.
+    fn waited(&self) -> anyhow::Result<Vec<f64>> {
+        let own = std::process::id();
+        let mut alone = self.alone.clone();
+        let mut waited = Vec::new();
+        if self.alone.is_empty() {
+            waited.push(foreign_time(SERVER_CORE, &self.processes)?);
         }
-        Ok(longest)
+        if self.upstream.is_empty() {
+            alone.push(own);
+        } else {
+            waited.push(foreign_time(LOAD_CORE, &[&[own], &*self.upstream].concat())?);
+        }
+        for process in alone {
+            waited.push(ProcessTime::read(process)?.waited);
+        }
+        Ok(waited)
     }
 
     fn resident(&self) -> anyhow::Result<u64> {

@@ -1,15 +1,18 @@
-//! Servers under load: `service` and `doors`.
+//! Servers under load: `service`, `doors` and `gateway`.
 //!
 //! Every reading starts a fresh server on one core and a fresh load on another: this program again,
 //! with the load generator of `sluicegate bench`.
 
 pub(crate) mod baselines;
+mod connections;
 mod contestants;
 pub(crate) mod doors;
 mod faults;
+pub(crate) mod gateway;
 pub(crate) mod load;
 pub(crate) mod profile;
 pub(crate) mod programs;
+mod proxies;
 mod redis_memory;
 mod report;
 pub(crate) mod requests;
@@ -25,10 +28,10 @@ use serde::{Deserialize, Serialize};
 use crate::Common;
 use crate::child;
 use crate::frame::{self, Reading, Results, Row, Schedule};
-use crate::machine::ProcessTime;
 use contestants::Contestant;
-use load::{Job, Work};
+use load::{Job, PacedRate, Work};
 use programs::Programs;
+use servers::LOAD_CORE;
 use store::StoreMetrics;
 
 /// Attempts at an undisturbed reading.
@@ -47,8 +50,6 @@ pub(crate) struct Loaded {
     pub(crate) resident: u64,
     /// Metrics of the service about its Redis.
     pub(crate) store: Option<StoreMetrics>,
-    /// Share of the store in the CPU time, from the start on.
-    pub(crate) store_share: Option<f64>,
 }
 
 /// A phase of load.
@@ -69,6 +70,8 @@ pub(crate) struct Phase {
     pub(crate) stolen: f64,
     /// Share of time that the server or the load was runnable without a CPU.
     pub(crate) waited: f64,
+    /// Share of the store or the limiter in the CPU time, fill and warm-up included.
+    pub(crate) store_share: Option<f64>,
 }
 
 impl Reading for Loaded {
@@ -84,7 +87,7 @@ fn measure(
     programs: &Programs,
     all: Vec<Contestant>,
     rounds: u32,
-    rate: Option<u32>,
+    rate: Option<PacedRate>,
 ) -> anyhow::Result<Results<Loaded>> {
     let selected: Vec<Contestant> = all.into_iter().filter(|one| one.is_selected(common)).collect();
     if selected.is_empty() {
@@ -108,7 +111,7 @@ fn read(
     one: &Contestant,
     common: &Common,
     programs: &Programs,
-    rate: Option<u32>,
+    rate: Option<PacedRate>,
 ) -> anyhow::Result<Loaded> {
     let server = one.server.start(programs, one.endpoint)?;
     let job = Job {
@@ -116,12 +119,12 @@ fn read(
         address: server.address,
         processes: server.processes(),
         alone: server.alone(),
+        upstream: server.upstream_on(LOAD_CORE),
         keys: one.keys.unwrap_or(common.keys),
         seconds: seconds(common),
         work: Work::Measure { paced: rate },
     };
     let mut reading: Loaded = child::decoded(&mut load::command(&job)?)?;
-    reading.store_share = store_share(&server.processes());
     if let Some(admin) = server.admin {
         let metrics = StoreMetrics::read(admin)?;
         // Answers without the store are cheaper.
@@ -133,12 +136,4 @@ fn read(
         reading.store = Some(metrics);
     }
     Ok(reading)
-}
-
-/// The first process is the service, the others are its store.
-fn store_share(processes: &[u32]) -> Option<f64> {
-    let times = processes.iter().map(|one| ProcessTime::read(*one).ok().map(|time| time.on_cpu));
-    let times: Vec<f64> = times.collect::<Option<_>>()?;
-    let store: f64 = times.get(1..)?.iter().sum();
-    (times.len() > 1).then(|| store / times.iter().sum::<f64>())
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::contestants::{Contestant, Endpoint};
+use super::proxies::Proxy;
 use super::requests::RULES;
 use super::servers::ServerKind;
 use super::store;
@@ -30,6 +31,8 @@ pub(crate) struct Programs {
     pub(crate) redis: Option<PathBuf>,
     pub(crate) redis_cell: Option<PathBuf>,
     pub(crate) nginx: Option<PathBuf>,
+    pub(crate) haproxy: Option<PathBuf>,
+    pub(crate) envoy: Option<PathBuf>,
 }
 
 /// The version of the library benchmark.
@@ -63,9 +66,11 @@ impl Programs {
             redis_rules,
             throttlecrab: installed("bin/throttlecrab-server"),
             ratelimit: installed("bin/service_cmd"),
-            redis: on_path("redis-server"),
+            redis: server("redis-server"),
             redis_cell: installed("lib/libredis_cell.so"),
-            nginx: on_path("nginx"),
+            nginx: server("nginx"),
+            haproxy: server("haproxy"),
+            envoy: server("envoy"),
         })
     }
 
@@ -73,6 +78,7 @@ impl Programs {
     pub(crate) fn missing(&self, one: &Contestant) -> Option<String> {
         const INSTALL: &str = "`--install-peers` installs it";
         const REDIS: &str = "no `redis-server` on the path; Debian's package is redis-server";
+        const NGINX: &str = "no `nginx` on the path; `--install-peers` installs it";
         let why = match one.server {
             ServerKind::Sluicegate | ServerKind::InMemory => {
                 let is_resp = matches!(one.endpoint, Endpoint::Resp1 | Endpoint::Resp16);
@@ -89,8 +95,23 @@ impl Programs {
             ServerKind::Ratelimit => self.ratelimit.is_none().then_some(INSTALL),
             ServerKind::RedisCell if self.redis.is_none() => Some(REDIS),
             ServerKind::RedisCell => self.redis_cell.is_none().then_some(INSTALL),
-            ServerKind::Nginx => {
-                self.nginx.is_none().then_some("no `nginx` on the path; Debian's package is nginx")
+            ServerKind::Nginx => self.nginx.is_none().then_some(NGINX),
+            // The upstream of all.
+            ServerKind::Proxy(_) if self.nginx.is_none() => Some(NGINX),
+            ServerKind::Proxy(proxy) => {
+                let (needed, why) = match proxy {
+                    Proxy::Nginx
+                    | Proxy::Gateway
+                    | Proxy::GatewayUnlimited
+                    | Proxy::GatewayHeaders => return None,
+                    Proxy::Haproxy => (&self.haproxy, INSTALL),
+                    Proxy::EnvoyLocal | Proxy::EnvoyRls => (&self.envoy, INSTALL),
+                    Proxy::GatewayRedis => (&self.redis, REDIS),
+                    Proxy::EnvoyRatelimit if self.redis.is_none() => (&self.redis, REDIS),
+                    Proxy::EnvoyRatelimit if self.envoy.is_none() => (&self.envoy, INSTALL),
+                    Proxy::EnvoyRatelimit => (&self.ratelimit, INSTALL),
+                };
+                needed.is_none().then_some(why)
             }
             ServerKind::Limitador => Some("its server is in no registry"),
             ServerKind::Gubernator => Some("no client; its Go module could not be fetched"),
@@ -129,10 +150,12 @@ fn build() -> anyhow::Result<PathBuf> {
     paths.find(|path: &PathBuf| path.ends_with("sluicegate")).context("cargo built no sluicegate")
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+/// A server on the path, or of `scripts/servers`.
+fn server(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
+    let installed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/servers/bin");
     // Servers are often outside the user's path.
-    let folders = env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), installed.into()]);
     folders.map(|folder| folder.join(name)).find(|path| path.exists())
 }
 
@@ -150,6 +173,7 @@ fn install(root: &Path) -> anyhow::Result<()> {
         ("throttlecrab-server", install_throttlecrab(root)),
         ("envoyproxy/ratelimit", install_ratelimit(root)),
         ("redis-cell", install_redis_cell(root)),
+        ("nginx, HAProxy or Envoy", install_servers()),
     ] {
         if let Err(error) = outcome {
             eprintln!("{name} cannot be installed: {error:#}");
@@ -168,6 +192,14 @@ fn install_throttlecrab(root: &Path) -> anyhow::Result<()> {
         status.success(),
         "its build needs protoc: install protobuf-compiler, or give the path of a protoc in `PROTOC`"
     );
+    Ok(())
+}
+
+/// In the target directory of the enclosing workspace, as for its tests.
+fn install_servers() -> anyhow::Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/servers");
+    let status = Command::new(script).args(["nginx", "haproxy", "envoy"]).status();
+    ensure!(status.context("cannot start scripts/servers")?.success(), "scripts/servers failed");
     Ok(())
 }
 

@@ -50,6 +50,11 @@ pub(crate) fn hello() -> RequestSpec {
     RequestSpec::Get { path: "/".to_owned() }
 }
 
+/// A page behind a proxy.
+pub(crate) fn page() -> RequestSpec {
+    RequestSpec::Get { path: "/page".to_owned() }
+}
+
 pub(crate) fn nginx() -> RequestSpec {
     RequestSpec::Get { path: format!("/?k={USER}") }
 }

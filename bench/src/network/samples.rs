@@ -77,6 +77,7 @@ fn sample(one: &Contestant, common: &Common, programs: &Programs) -> anyhow::Res
         address: server.address,
         processes,
         alone: Vec::new(),
+        upstream: Vec::new(),
         keys: common.keys,
         seconds,
         work: Work::Measure { paced: None },

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 
 use super::contestants::Endpoint;
 use super::programs::Programs;
+use super::proxies::{self, Proxy};
 use super::requests::RULES;
 use super::store::{self, StoreMetrics};
 use crate::child;
@@ -41,6 +42,8 @@ pub(crate) enum ServerKind {
     Redis,
     RedisCell,
     Nginx,
+    /// A proxy with an upstream.
+    Proxy(Proxy),
     Gubernator,
     Limitador,
 }
@@ -54,12 +57,14 @@ pub(crate) struct Running {
     children: Vec<Child>,
     /// Worker processes of the server.
     workers: Vec<u32>,
-    folder: Option<Folder>,
+    folders: Vec<Folder>,
+    /// Behind a proxy; not measured.
+    pub(super) upstream: Option<Box<Self>>,
 }
 
 /// A temporary directory, removed on drop.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 /// Timeout of a server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -95,8 +100,9 @@ impl ServerKind {
             Self::ThrottlecrabResp => throttlecrab(programs, "redis"),
             Self::Redis => redis(programs, None),
             Self::RedisCell => redis(programs, programs.redis_cell.as_deref()),
-            Self::Ratelimit => ratelimit(programs),
-            Self::Nginx => nginx(programs),
+            Self::Ratelimit => ratelimit(programs, RULES),
+            Self::Nginx => nginx(programs, SERVER_CORE, limited_file),
+            Self::Proxy(proxy) => proxy.start_probed(programs),
             Self::Gubernator | Self::Limitador => bail!("it cannot be started"),
         }
     }
@@ -126,13 +132,11 @@ pub(crate) fn both(path: &Path, rules: &Path) -> anyhow::Result<Both> {
 
 /// Ours with a Redis on the same core. The timeout is long: the cost of an answer is measured.
 fn on_redis(programs: &Programs, rules: &Path, more: &[&str]) -> anyhow::Result<Running> {
-    let mut store = redis(programs, None)?;
-    let mut running = connected(programs, rules, store.address, |command| {
+    let store = redis(programs, None)?;
+    let running = connected(programs, rules, store.address, |command| {
         command.args(more).env("SLUICEGATE_STORE_TIMEOUT", "1s");
     })?;
-    running.children.append(&mut store.children);
-    running.folder = store.folder.take();
-    Ok(running)
+    Ok(running.with(store))
 }
 
 /// Ours, connected to an existing Redis.
@@ -150,7 +154,12 @@ pub(crate) fn connected(
 
 /// Starts ours and waits until it has reached its Redis.
 pub(crate) fn ready(command: &mut Command) -> anyhow::Result<Running> {
-    let (mut running, [_, admin]) = announced(command, ["grpc", "admin"])?;
+    ready_at(command, "grpc")
+}
+
+/// Ours with this endpoint, once it has reached its Redis.
+pub(super) fn ready_at(command: &mut Command, endpoint: &str) -> anyhow::Result<Running> {
+    let (mut running, [_, admin]) = announced(command, [endpoint, "admin"])?;
     running.admin = Some(admin);
     wait("sluicegate has not reached its Redis", || {
         Ok(StoreMetrics::read(admin)?.is_up && store::get(admin, "/ready").is_ok())
@@ -169,7 +178,7 @@ pub(crate) fn serve(mut command: Command, rules: &Path, log_level: &str) -> Comm
 
 /// Starts a server that prints its addresses as one line of JSON. Its address is the first of
 /// these.
-fn announced<const N: usize>(
+pub(super) fn announced<const N: usize>(
     command: &mut Command,
     endpoints: [&str; N],
 ) -> anyhow::Result<(Running, [SocketAddr; N])> {
@@ -219,14 +228,14 @@ pub(crate) fn redis(programs: &Programs, module: Option<&Path>) -> anyhow::Resul
 }
 
 /// With a Redis on the same core, and without statistics: its best case.
-fn ratelimit(programs: &Programs) -> anyhow::Result<Running> {
+pub(super) fn ratelimit(programs: &Programs, rules: &str) -> anyhow::Result<Running> {
     let path = programs.ratelimit.as_deref().context("no envoyproxy/ratelimit")?;
-    let mut store = redis(programs, None)?;
+    let store = redis(programs, None)?;
     let (address, http, debug) = (free_address()?, free_address()?, free_address()?);
     let folder = Folder::new(address)?;
     let config = folder.0.join("ratelimit/config");
     fs::create_dir_all(&config)?;
-    fs::write(config.join("rules.yaml"), RULES)?;
+    fs::write(config.join("rules.yaml"), rules)?;
     let mut command = pinned(SERVER_CORE, path);
     command.env("RUNTIME_ROOT", &folder.0).env("RUNTIME_SUBDIRECTORY", "ratelimit");
     command.envs([
@@ -243,36 +252,47 @@ fn ratelimit(programs: &Programs) -> anyhow::Result<Running> {
     let ports = [("PORT", http), ("GRPC_PORT", address), ("DEBUG_PORT", debug)];
     command.envs(ports.map(|(name, address)| (name, address.port().to_string())));
     let child = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
-    let mut running = Running::new(child, address).within(folder);
-    running.children.append(&mut store.children);
-    running.listening()
+    Running::new(child, address).within(folder).with(store).listening()
 }
 
-/// One worker, a file of thirteen bytes, and a limit for each value of `k`.
-fn nginx(programs: &Programs) -> anyhow::Result<Running> {
-    let path = programs.nginx.as_deref().context("no nginx")?;
-    let address = free_address()?;
-    let folder = Folder::new(address)?;
-    let home = folder.0.display();
-    fs::write(folder.0.join("index.html"), "Hello, World!")?;
-    fs::write(folder.0.join("probe"), "Hello, World!")?;
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|name| format!("  {name}_temp_path {home}/{name};\n"))
-        .concat();
+/// Directives of nginx: a file of thirteen bytes, and a limit for each value of `k`.
+fn limited_file(home: &Path, address: SocketAddr) -> anyhow::Result<String> {
+    fs::write(home.join("index.html"), "Hello, World!")?;
+    fs::write(home.join("probe"), "Hello, World!")?;
+    let home = home.display();
     // The file is kept open. The probe: one request and a burst of two.
-    let config = format!(
-        "worker_processes 1;\ndaemon off;\npid {home}/pid;\nerror_log stderr crit;\n\
-         events {{ worker_connections 1024; }}\n\
-         http {{\n{temporary}  access_log off;\n  open_file_cache max=10 inactive=1h;\n  open_file_cache_valid 1h;\n  \
-         keepalive_requests 1000000000;\n  limit_req_status 429;\n  limit_req_log_level info;\n  \
+    Ok(format!(
+        "  open_file_cache max=10 inactive=1h;\n  open_file_cache_valid 1h;\n  \
          limit_req_zone $arg_k zone=all:128m rate=10000r/s;\n  \
          limit_req_zone $server_name zone=probe:1m rate=1r/m;\n  \
          server {{\n    listen {address};\n    server_name bench;\n    root {home};\n    \
          location / {{ limit_req zone=all burst=10000 nodelay; }}\n    \
-         location /probe {{ limit_req zone=probe burst=2 nodelay; }}\n  }}\n}}\n"
+         location /probe {{ limit_req zone=probe burst=2 nodelay; }}\n  }}\n"
+    ))
+}
+
+/// nginx with one worker and these directives of `http`.
+pub(super) fn nginx(
+    programs: &Programs,
+    core: usize,
+    directives: impl FnOnce(&Path, SocketAddr) -> anyhow::Result<String>,
+) -> anyhow::Result<Running> {
+    let path = programs.nginx.as_deref().context("no nginx")?;
+    let address = free_address()?;
+    let folder = Folder::new(address)?;
+    let directives = directives(&folder.0, address)?;
+    let home = folder.0.display();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("  {name}_temp_path {home}/{name};\n"))
+        .concat();
+    let config = format!(
+        "worker_processes 1;\ndaemon off;\npid {home}/pid;\nerror_log stderr crit;\n\
+         events {{ worker_connections 8192; }}\n\
+         http {{\n{temporary}  access_log off;\n  keepalive_requests 1000000000;\n  \
+         limit_req_status 429;\n  limit_req_log_level info;\n{directives}}}\n"
     );
     fs::write(folder.0.join("nginx.conf"), config)?;
-    let mut command = pinned(SERVER_CORE, path);
+    let mut command = pinned(core, path);
     command
         .arg("-p")
         .arg(&folder.0)
@@ -306,25 +326,40 @@ fn children_of(process: u32) -> Vec<u32> {
     text.unwrap_or_default().split_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-fn spawn(command: &mut Command) -> anyhow::Result<Child> {
+pub(super) fn spawn(command: &mut Command) -> anyhow::Result<Child> {
     let child = command.stdin(Stdio::null()).spawn();
     child.with_context(|| format!("cannot start {command:?}; is taskset there?"))
 }
 
 /// An unused address.
-fn free_address() -> anyhow::Result<SocketAddr> {
+pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 // === impl Running ===
 
 impl Running {
-    fn new(child: Child, address: SocketAddr) -> Self {
-        Self { address, admin: None, children: vec![child], workers: Vec::new(), folder: None }
+    pub(super) fn new(child: Child, address: SocketAddr) -> Self {
+        Self {
+            address,
+            admin: None,
+            children: vec![child],
+            workers: Vec::new(),
+            folders: Vec::new(),
+            upstream: None,
+        }
     }
 
-    fn within(mut self, folder: Folder) -> Self {
-        self.folder = Some(folder);
+    pub(super) fn within(mut self, folder: Folder) -> Self {
+        self.folders.push(folder);
+        self
+    }
+
+    /// Together with its store or its limiter.
+    pub(super) fn with(mut self, mut other: Self) -> Self {
+        self.children.append(&mut other.children);
+        self.workers.append(&mut other.workers);
+        self.folders.append(&mut other.folders);
         self
     }
 
@@ -339,7 +374,13 @@ impl Running {
         if self.children.len() == 1 { self.processes() } else { Vec::new() }
     }
 
-    fn listening(mut self) -> anyhow::Result<Self> {
+    /// Processes of the upstream, if they are on this core.
+    pub(super) fn upstream_on(&self, core: usize) -> Vec<u32> {
+        let upstream = self.upstream.as_ref().filter(|_| proxies::upstream_core() == core);
+        upstream.map_or(Vec::new(), |upstream| upstream.processes())
+    }
+
+    pub(super) fn listening(mut self) -> anyhow::Result<Self> {
         let address = self.address;
         wait("the server does not listen", || {
             if let Some(status) = self.children[0].try_wait()? {
@@ -370,7 +411,7 @@ impl Drop for Running {
             let _ = child.kill();
             let _ = child.wait();
         }
-        self.folder = None;
+        self.folders.clear();
     }
 }
 
@@ -378,7 +419,7 @@ impl Drop for Running {
 
 impl Folder {
     /// The port makes the name unique.
-    fn new(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let path = env::temp_dir().join(format!("sluicegate-bench-{}", address.port()));
         fs::create_dir_all(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
         Ok(Self(path))

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::contestants::{self, Endpoint, HELLO, OURS, STUB, THROTTLECRAB, TONIC};
+use super::load::PacedRate;
 use super::programs::Programs;
 use super::{Loaded, measure, profile, report, seconds, soak};
 use crate::Common;
@@ -86,7 +87,7 @@ pub(crate) fn run(common: &Common, args: &Args) -> anyhow::Result<Report> {
     let mut all = contestants::service();
     all.retain(|one| args.other.is_some() || one.name != contestants::OTHER);
     let rounds = if common.quick { ROUNDS_QUICK } else { ROUNDS };
-    let results = measure(common, &programs, all, rounds, Some(args.rate))?;
+    let results = measure(common, &programs, all, rounds, Some(PacedRate::Fixed(args.rate)))?;
     let outcomes = bars::outcomes(&BARS, &results);
     let mut text =
         results.heading(&format!(" of {} s, {} live keys", seconds(common), common.keys));

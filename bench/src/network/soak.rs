@@ -69,8 +69,9 @@ fn job(
     seconds: u32,
     rate: u32,
 ) -> Job {
-    let (contestant, alone) = (one.id(), Vec::new());
-    Job { contestant, address, processes, alone, keys: 1, seconds, work: Work::Soak { rate } }
+    let (contestant, alone, upstream) = (one.id(), Vec::new(), Vec::new());
+    let work = Work::Soak { rate };
+    Job { contestant, address, processes, alone, upstream, keys: 1, seconds, work }
 }
 
 /// Judges the slope of the readings without the first third.
