@@ -6,6 +6,7 @@
 //! | `membership`, `demand`, `weight` | heartbeats; shares of a limit by demand, during outages |
 //! | `journal`, `observed`, `recovery`, `rejoin` | replay of missed or lost data |
 //! | `key`, `store_clock`, `stats` | key names; the store's clock; counters |
+//! | `values` | plain values and locks that nodes share |
 
 mod batcher;
 mod demand;
@@ -19,6 +20,7 @@ mod recovery;
 mod rejoin;
 mod stats;
 mod store_clock;
+mod values;
 mod weight;
 
 use std::fmt;
