@@ -22,7 +22,7 @@ use rustls::{
 use webpki::EndEntityCert;
 
 use super::TlsError;
-use super::resolver::CertificateResolver;
+use super::resolver::{CertificateResolver, CertificateSource};
 
 /// PEM files of an endpoint, and what it requires of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,13 +122,18 @@ impl Contents {
     }
 }
 
-pub(super) fn build(files: &TlsFiles, contents: Contents) -> Result<ServerConfig, TlsError> {
+pub(super) fn build(
+    files: &TlsFiles,
+    contents: Contents,
+    source: Option<Arc<dyn CertificateSource>>,
+) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let mut certificates = Vec::with_capacity(files.certificates.len());
     for (files, [cert, key]) in files.certificates.iter().zip(contents.certificates) {
         certificates.push(certified_key(files, cert, key, &provider)?);
     }
-    let resolver = CertificateResolver::new(certificates).ok_or(TlsError::NoCertificateFile)?;
+    let resolver = CertificateResolver::new(certificates, source);
+    let resolver = resolver.ok_or(TlsError::NoCertificateFile)?;
     let versions = if files.only_tls13 { &[&TLS13][..] } else { ALL_VERSIONS };
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)

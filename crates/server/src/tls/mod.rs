@@ -25,6 +25,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::config::Fingerprint;
 pub use self::config::{CertificateFiles, TlsFiles};
+pub use self::resolver::{CertificateSource, SourceMatch};
 use crate::logs::events;
 
 /// Interval between reads of the files.
@@ -38,6 +39,7 @@ pub struct Tls {
 
 struct TlsInner {
     files: TlsFiles,
+    source: Option<Arc<dyn CertificateSource>>,
     config: ArcSwap<ServerConfig>,
     /// Last contents that were tried, accepted or not. Locked during an attempt, so that there is
     /// one at a time.
@@ -112,11 +114,22 @@ impl Tls {
     /// # Errors
     /// When a file cannot be read or is malformed, or the key does not match the certificate.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
+        Self::with_source(files, None)
+    }
+
+    /// Reads the files, which may have no certificate if there is a source of others.
+    ///
+    /// # Errors
+    /// As [`Tls::new`].
+    pub fn with_source(
+        files: TlsFiles,
+        source: Option<Arc<dyn CertificateSource>>,
+    ) -> Result<Self, TlsError> {
         let contents = files.read_stable();
         let tried = Mutex::new(contents.fingerprint());
-        let config = ArcSwap::from_pointee(config::build(&files, contents)?);
+        let config = ArcSwap::from_pointee(config::build(&files, contents, source.clone())?);
         let handler = Mutex::new(None);
-        Ok(Self { inner: Arc::new(TlsInner { files, config, tried, handler }) })
+        Ok(Self { inner: Arc::new(TlsInner { files, source, config, tried, handler }) })
     }
 
     /// Sets the handler of events, replacing the previous one.
@@ -140,14 +153,14 @@ impl Tls {
     /// # Errors
     /// When the new contents cannot be used; the old certificate stays.
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let TlsInner { files, config, tried, .. } = &*self.inner;
+        let TlsInner { files, source, config, tried, .. } = &*self.inner;
         let mut tried = tried.lock();
         let contents = files.read_stable();
         let fingerprint = contents.fingerprint();
         if std::mem::replace(&mut *tried, fingerprint) == fingerprint {
             return Ok(false);
         }
-        config.store(Arc::new(config::build(files, contents)?));
+        config.store(Arc::new(config::build(files, contents, source.clone())?));
         Ok(true)
     }
 

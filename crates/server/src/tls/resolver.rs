@@ -1,6 +1,7 @@
 //! Chooses the certificate of a connection by the name that the client requests (SNI).
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -14,12 +15,37 @@ pub(super) struct CertificateResolver {
     /// name have different kinds of keys.
     by_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// For clients that request no name, or an unknown one.
-    default: Arc<CertifiedKey>,
+    default: Option<Arc<CertifiedKey>>,
+    /// Has precedence over the files.
+    source: Option<Arc<dyn CertificateSource>>,
+}
+
+/// Certificates that are not those of files.
+pub trait CertificateSource: fmt::Debug + Send + Sync {
+    /// The certificate of a connection.
+    fn find(&self, hello: &ClientHello<'_>) -> SourceMatch;
+
+    /// For clients that request no name, or an unknown one, if there are no files.
+    fn default_certificate(&self) -> Option<Arc<CertifiedKey>>;
+}
+
+/// What a [`CertificateSource`] has for a connection.
+#[derive(Debug)]
+pub enum SourceMatch {
+    /// A certificate.
+    Found(Arc<CertifiedKey>),
+    /// None: the files decide.
+    None,
+    /// The handshake must fail.
+    Refused,
 }
 
 impl CertificateResolver {
-    /// The first certificate is the default; `None` if there is none.
-    pub(super) fn new(certificates: Vec<CertifiedKey>) -> Option<Self> {
+    /// The first certificate is the default; `None` if there is neither one nor a source.
+    pub(super) fn new(
+        certificates: Vec<CertifiedKey>,
+        source: Option<Arc<dyn CertificateSource>>,
+    ) -> Option<Self> {
         let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
         let certificates: Vec<_> = certificates.into_iter().map(Arc::new).collect();
         for certificate in &certificates {
@@ -27,8 +53,8 @@ impl CertificateResolver {
                 by_name.entry(name).or_default().push(certificate.clone());
             }
         }
-        let default = certificates.into_iter().next()?;
-        Some(Self { by_name, default })
+        let default = certificates.into_iter().next();
+        (default.is_some() || source.is_some()).then_some(Self { by_name, default, source })
     }
 
     /// The certificates of a name in lower case: exact, or of its wildcard.
@@ -40,11 +66,17 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        match self.source.as_ref().map(|source| source.find(&hello)) {
+            Some(SourceMatch::Found(certificate)) => return Some(certificate),
+            Some(SourceMatch::Refused) => return None,
+            Some(SourceMatch::None) | None => {}
+        }
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let found = name.and_then(|name| self.find(&name)).unwrap_or_default();
         let schemes = hello.signature_schemes();
         let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
-        found.iter().find(can_sign).or(Some(&self.default)).cloned()
+        let found = found.iter().find(can_sign).or(self.default.as_ref()).cloned();
+        found.or_else(|| self.source.as_ref()?.default_certificate())
     }
 }
 
