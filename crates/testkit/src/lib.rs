@@ -17,11 +17,11 @@
 
 pub mod jwt;
 pub mod log;
+pub mod port;
 pub mod proxy;
 pub mod redis;
 
 mod folder;
-mod port;
 mod process;
 mod program;
 mod wait;

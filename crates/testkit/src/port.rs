@@ -18,14 +18,15 @@ const _: () = assert!(FIRST as u32 + COUNT + BUS as u32 <= 32_768);
 
 /// A port, reserved until dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _name: UnixListener,
 }
 
 impl Port {
     /// A free port whose Cluster bus port is free too.
-    pub(crate) fn free() -> Self {
+    #[must_use]
+    pub fn free() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Processes start their search at distant ports.
         let begin = std::process::id().wrapping_mul(7_919);
@@ -54,7 +55,9 @@ impl Port {
         Some(Self { number, _name: name })
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
         self.number
     }
 }
