@@ -48,8 +48,9 @@ fn every_key_is_read() {
         ("/etc/clients.pem".into(), TlsVersion::V13)
     );
     let acme = tls.acme.unwrap();
-    assert_eq!((acme.challenge, acme.renew_after_percent), (AcmeChallenge::TlsAlpn01, 50));
+    assert_eq!((acme.challenge, acme.renew_after_percent), (AcmeChallenge::Http01, 50));
     assert_eq!((acme.state, acme.retry), ("/etc/acme".into(), Duration::from_secs(600)));
+    assert_eq!(acme.external_account.unwrap().key, Path::new("/etc/eab.key"));
     assert!(config.listeners[2].redirect_to_https);
     assert_eq!(config.rules, ["/etc/rules.yaml", "/etc/more.yaml"].map(PathBuf::from));
     assert_eq!(config.handover.as_deref(), Some(Path::new("/etc/handover.sock")));

@@ -234,7 +234,7 @@ pub(crate) const ACME: Section = Section {
     example: "{ domains: [api.example.com], state: acme }",
     required: &["domains", "state"],
     keys: &[
-        key("domains", TEXTS, "api.example.com", "Names; each gets a certificate."),
+        key("domains", TEXTS, "api.example.com", "Names; each gets a certificate. No wildcards."),
         key("email", Kind::Text, "ops@example.com", "Contact of the account. Default: none."),
         key(
             "directory",
@@ -262,7 +262,28 @@ pub(crate) const ACME: Section = Section {
             "67%",
             "Share of the lifetime after which a certificate is renewed, unless the authority says otherwise. Default: `67%`.",
         ),
-        key("retry", Kind::Duration, "1h", "Shortest time between two attempts. Default: `1h`."),
+        key(
+            "retry",
+            Kind::Duration,
+            "5m",
+            "Pause after a failed order, doubled by each further one up to an hour. Default: `1m`.",
+        ),
+        key(
+            "external_account",
+            Kind::Section(&EXTERNAL_ACCOUNT),
+            "{ id: kid-1, key: eab.key }",
+            "Binds the account to one that the authority has issued. Default: none.",
+        ),
+    ],
+};
+
+pub(crate) const EXTERNAL_ACCOUNT: Section = Section {
+    subject: "`external_account`",
+    example: "{ id: kid-1, key: eab.key }",
+    required: &["id", "key"],
+    keys: &[
+        key("id", Kind::Text, "kid-1", "Key identifier, from the authority."),
+        key("key", Kind::Text, "eab.key", "File of the HMAC key, in base64url."),
     ],
 };
 

@@ -70,8 +70,19 @@ pub struct AcmeConfig {
     pub profile: Option<String>,
     /// `renew_after`: share of the lifetime in percent, unless the authority says otherwise.
     pub renew_after_percent: u8,
-    /// `retry`: the shortest time between two attempts.
+    /// `retry`: the pause after a failed order, doubled by each further one.
     pub retry: Duration,
+    /// `external_account` that the account is bound to.
+    pub external_account: Option<ExternalAccount>,
+}
+
+/// An account outside of ACME (RFC 8555, section 7.3.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// `id` of the key.
+    pub id: String,
+    /// `key`: file of the HMAC key, in base64url.
+    pub key: PathBuf,
 }
 
 /// How control of a name is proven.

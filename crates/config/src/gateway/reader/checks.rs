@@ -5,6 +5,7 @@ use sluicegate_rules::mapping::{Part, Source};
 use super::GatewayReader;
 use crate::fields::Value;
 use crate::gateway::GatewayConfig;
+use crate::gateway::listener::AcmeChallenge;
 use crate::problem::Position;
 
 impl GatewayReader<'_> {
@@ -62,10 +63,45 @@ impl GatewayReader<'_> {
                 self.report.add(at, "listen", message);
             }
         }
+        self.check_acme(config, at);
         let has_tls = config.listeners.iter().any(|listener| listener.tls.is_some());
         if !has_tls && config.listeners.iter().any(|listener| listener.redirect_to_https) {
             let message = "redirects to HTTPS, but no listener has `tls`; add one, unless another proxy \
                            serves it";
+            self.report.warn(at, "listen", message.to_owned());
+        }
+    }
+    /// Checks that authorities can reach the listeners, and that a name has one certificate.
+    fn check_acme(&mut self, config: &GatewayConfig, at: Position) {
+        let listeners = || config.listeners.iter();
+        let all: Vec<_> = listeners().filter_map(|one| one.tls.as_ref()?.acme.as_ref()).collect();
+        for (index, acme) in all.iter().enumerate() {
+            let before = all.iter().take(index).filter(|other| other != &acme);
+            let mut others = before.flat_map(|other| &other.domains);
+            if let Some(name) = others.find(|name| acme.domains.contains(name)) {
+                let message = format!(
+                    "has a name with different `acme` options, got `{name}`; write the same options, or \
+                     remove one"
+                );
+                self.report.add(at, "listen", message);
+            }
+        }
+        let has_port = |port: u16, by_tls: bool| {
+            listeners().any(|one| one.address.port() == port && one.tls.is_some() == by_tls)
+        };
+        let has_plain = listeners().any(|one| one.tls.is_none());
+        let uses = |challenge| all.iter().any(|acme| acme.challenge == challenge);
+        if uses(AcmeChallenge::Http01) && !has_port(80, false) {
+            let remedy = match has_plain {
+                true => "map port 80 to a listener without `tls`, or add one",
+                false => "add a listener without `tls`, like `0.0.0.0:80`, or use `tls-alpn-01`",
+            };
+            let message = format!("authorities verify `http-01` on port 80 only; {remedy}");
+            self.report.warn(at, "listen", message);
+        }
+        if uses(AcmeChallenge::TlsAlpn01) && !has_port(443, true) {
+            let message =
+                "authorities verify `tls-alpn-01` on port 443 only; map it to this listener";
             self.report.warn(at, "listen", message.to_owned());
         }
     }

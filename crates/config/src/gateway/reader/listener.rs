@@ -6,9 +6,10 @@ use sluicegate_rules::network::Network;
 
 use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
-use crate::gateway::keys::{ACME, CERTIFICATE, LISTENER, TLS};
+use crate::gateway::keys::{ACME, CERTIFICATE, EXTERNAL_ACCOUNT, LISTENER, TLS};
 use crate::gateway::listener::{
-    AcmeChallenge, AcmeConfig, CertificateFiles, ListenerConfig, TlsConfig, TlsVersion,
+    AcmeChallenge, AcmeConfig, CertificateFiles, ExternalAccount, ListenerConfig, TlsConfig,
+    TlsVersion,
 };
 use crate::rules::pattern::network_of;
 use crate::units;
@@ -16,7 +17,7 @@ use crate::units;
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Two thirds, as most clients of ACME.
 const RENEW_AFTER_PERCENT: u8 = 67;
-const RETRY: Duration = Duration::from_secs(3_600);
+const RETRY: Duration = Duration::from_secs(60);
 
 impl GatewayReader<'_> {
     /// An address, or a mapping with one.
@@ -59,6 +60,12 @@ impl GatewayReader<'_> {
             .unwrap_or_default();
         let acme = acme.and_then(|value| self.acme(&value));
         let client_ca = self.file(&mut fields, &TLS, "client_ca");
+        let by_tls = acme.as_ref().is_some_and(|acme| acme.challenge == AcmeChallenge::TlsAlpn01);
+        if client_ca.is_some() && by_tls {
+            let message = "stands beside `challenge: tls-alpn-01`, got both: the authority has no client \
+                           certificate; use `http-01`";
+            fields.refuse("client_ca", self.report, message.to_owned());
+        }
         self.origins.has_tls = true;
         self.origins.has_client_ca |= client_ca.is_some();
         let versions =
@@ -80,7 +87,7 @@ impl GatewayReader<'_> {
         let mut fields = self.open(value, &ACME)?;
         let domains = match self.value(&mut fields, &ACME, "domains") {
             Some(value) => self.one_or_many(&value, "[api.example.com]", |reader, item| {
-                item.read("api.example.com", parse::host, reader.report).ok()
+                item.read("api.example.com", parse::domain, reader.report).ok()
             }),
             None => {
                 self.require(&fields, &ACME, "domains");
@@ -93,13 +100,12 @@ impl GatewayReader<'_> {
             units::choice(text, &words)
         };
         let challenge = self.get(&mut fields, &ACME, "challenge", challenge).unwrap_or_default();
-        if let Some(name) = domains.iter().find(|name| name.starts_with("*.")) {
-            let message = format!(
-                "has a wildcard, got `{name}`: neither `http-01` nor `tls-alpn-01` can prove it; list the names"
-            );
+        let mut names = domains.iter().enumerate();
+        if let Some((_, name)) = names.find(|(index, name)| domains[..*index].contains(name)) {
+            let message = format!("has a name twice, got `{name}`; remove one");
             fields.refuse("domains", self.report, message);
         }
-        let email = self.get(&mut fields, &ACME, "email", parse::text);
+        let email = self.get(&mut fields, &ACME, "email", parse::email);
         let directory = self.get(&mut fields, &ACME, "directory", parse::url);
         let directory_ca = self.file(&mut fields, &ACME, "directory_ca");
         // Created by the gateway, so it need not exist.
@@ -107,6 +113,8 @@ impl GatewayReader<'_> {
         let profile = self.get(&mut fields, &ACME, "profile", parse::text);
         let renew_after = self.get(&mut fields, &ACME, "renew_after", parse::percent);
         let retry = self.get(&mut fields, &ACME, "retry", parse::duration);
+        let external_account = self.value(&mut fields, &ACME, "external_account");
+        let external_account = external_account.and_then(|value| self.external_account(&value));
         self.close(fields, &ACME);
         Some(AcmeConfig {
             domains,
@@ -118,7 +126,16 @@ impl GatewayReader<'_> {
             profile,
             renew_after_percent: renew_after.unwrap_or(RENEW_AFTER_PERCENT),
             retry: retry.unwrap_or(RETRY),
+            external_account,
         })
+    }
+
+    fn external_account(&mut self, value: &Value<'_, '_>) -> Option<ExternalAccount> {
+        let mut fields = self.open(value, &EXTERNAL_ACCOUNT)?;
+        let id = self.need(&mut fields, &EXTERNAL_ACCOUNT, "id", parse::text);
+        let key = self.need_file(&mut fields, &EXTERNAL_ACCOUNT, "key");
+        self.close(fields, &EXTERNAL_ACCOUNT);
+        Some(ExternalAccount { id: id?, key: key? })
     }
 
     /// Networks, one or a list.

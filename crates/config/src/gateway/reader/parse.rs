@@ -183,6 +183,30 @@ pub(super) fn host(text: &str) -> Parsed<String> {
     Ok(lower)
 }
 
+/// A name that an authority can issue a certificate for over HTTP or TLS.
+pub(super) fn domain(text: &str) -> Parsed<String> {
+    let name = host(text)?;
+    if name.starts_with("*.") {
+        let remedy = "neither `http-01` nor `tls-alpn-01` can prove it; list the names";
+        return refuse("must not be a wildcard", text, remedy);
+    }
+    let is_address = name.starts_with('[') || name.parse::<std::net::Ipv4Addr>().is_ok();
+    match is_address || !name.contains('.') || name.ends_with('.') {
+        true => refuse("must be a public name", text, "write it like `api.example.com`"),
+        false => Ok(name),
+    }
+}
+
+/// An e-mail address.
+pub(super) fn email(text: &str) -> Parsed<String> {
+    let text = text.trim();
+    let fits = |part: &str| !part.is_empty() && !part.contains(['@', ' ', ':', ',', '<', '>']);
+    match text.split_once('@') {
+        Some((user, host)) if fits(user) && fits(host) && host.contains('.') => Ok(text.to_owned()),
+        _ => refuse("must be an e-mail address", text, "write it like `ops@example.com`"),
+    }
+}
+
 pub(super) fn method(text: &str) -> Parsed<String> {
     let is_method = is_token(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
     match is_method {
