@@ -14,6 +14,7 @@ use sluicegate_config::gateway::{ClientTimeouts, GatewayConfig};
 use sluicegate_rules::mapping::Proxies;
 
 use crate::access_log::AccessLog;
+use crate::acme::Challenges;
 use crate::client_body::BodyLimits;
 use crate::error::ProxyError;
 use crate::identity::{Identities, IdentityError};
@@ -44,6 +45,8 @@ pub(crate) struct Active {
     pub(crate) connection_limits: Arc<ConnectionLimiter>,
     pub(crate) body_limits: BodyLimits,
     pub(crate) identities: Identities,
+    /// Of automatic certificates.
+    pub(crate) challenges: Arc<Challenges>,
 }
 
 /// Why a configuration cannot be used.
@@ -130,6 +133,7 @@ impl Active {
                 timeout: config.timeouts.body,
             },
             identities: identities.map_err(CompileError::Identity)?,
+            challenges: previous.map(|previous| previous.challenges.clone()).unwrap_or_default(),
         })
     }
 

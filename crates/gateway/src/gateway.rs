@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
+use crate::acme::Acme;
 use crate::active::Active;
 use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::denial::DenialStyle;
@@ -74,7 +75,8 @@ impl Gateway {
         }
         let copies = config.handover.as_ref().map(|_| SharedSockets::new(&node)).transpose();
         let copies = copies.map_err(|error| failed("copy the sockets", &error))?;
-        let (mut listeners, sockets) = ListenerSet::new(workers, copies.clone());
+        let acme = Acme::new(active.challenges.clone(), node.app());
+        let (mut listeners, sockets) = ListenerSet::new(workers, copies.clone(), acme);
         let prepared = listeners.prepare(&config.listeners, |it| inherited.take_sockets(it));
         let prepared = prepared.map_err(|error| failed(&error.step, &error.reason))?;
         listeners.apply(prepared);

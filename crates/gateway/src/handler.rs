@@ -100,6 +100,12 @@ impl GatewayHandler {
         exchange: &mut Exchange,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         exchange.set_client(context.peer, "");
+        if !context.is_tls
+            && active.challenges.is_used()
+            && let Some(response) = active.challenges.answer(&request).await
+        {
+            return Ok(response);
+        }
         if let Some(port) = context.redirect
             && let Some(redirect) = redirect_to_https(&request, port)?
         {

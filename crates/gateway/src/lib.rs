@@ -12,6 +12,7 @@
 //! - [`config`] loads the file of a gateway and follows its changes; `active` is its compiled form.
 //! - `listener` decides about a connection before its first request: access lists, limits of the
 //!   client address, PROXY protocol, TLS.
+//! - `acme` obtains and renews certificates.
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
 //! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod acme;
 mod action;
 mod active;
 mod body;
@@ -39,6 +41,7 @@ mod forward;
 pub mod gateway;
 mod handler;
 mod header_changes;
+mod https_client;
 pub mod identity;
 mod limit;
 mod listener;

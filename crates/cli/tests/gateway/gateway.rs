@@ -38,9 +38,14 @@ impl Gateway {
 
     /// Starts one at the addresses of its file.
     pub fn at_addresses_of(config: &str) -> Self {
+        Self::at_addresses_with(config, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn at_addresses_with(config: &str, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
         let args = ["gateway", "--json", "--admin", "127.0.0.1:0", "--config", config];
-        Self::run(command.args(args))
+        Self::run(command.args(args).args(more))
     }
 
     fn run(command: &mut Command) -> Self {

@@ -9,6 +9,7 @@
 mod support;
 
 mod access_log;
+mod acme;
 mod actions;
 mod addresses;
 mod api_keys;
@@ -19,8 +20,10 @@ mod guides;
 mod http2;
 mod lifecycle;
 mod paths;
+mod pebble;
 mod responses;
 mod smuggling;
+mod tls;
 mod tls_identity;
 mod tokens;
 mod wire;

@@ -20,12 +20,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use sluicegate_config::gateway::listener::{ListenerConfig, TlsConfig, TlsVersion};
+use sluicegate_config::gateway::listener::{AcmeChallenge, ListenerConfig, TlsConfig, TlsVersion};
 use sluicegate_rules::network::Network;
 use sluicegate_server::http::HttpServer;
 use sluicegate_server::listen::{ConnectionFuture, ConnectionGuard, Socket, Stopped};
 use sluicegate_server::telemetry::Event;
-use sluicegate_server::tls::{CertificateFiles, Tls, TlsError, TlsFiles};
+use sluicegate_server::tls::{CertificateFiles, CertificateSource, Tls, TlsError, TlsFiles};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -34,6 +34,7 @@ use self::access::Access;
 use self::certificate::ClientCertificate;
 use self::limits::Slot;
 use self::redirect::HttpsPort;
+use crate::acme::ACME_TLS;
 use crate::handler::{ConnectionContext, GatewayHandler};
 use crate::identity::ClientHelloRecorder;
 
@@ -58,9 +59,15 @@ struct Admitted {
 }
 
 impl Endpoint {
-    /// Reads the certificates of a listener; `https_port` is that of redirects.
-    pub(crate) fn new(config: &ListenerConfig, https_port: u16) -> Result<Self, TlsError> {
-        let tls = config.tls.as_ref().map(|tls| Tls::new(tls_files(tls))).transpose()?;
+    /// Reads the certificates of a listener; `https_port` is that of redirects, and `source` has
+    /// certificates that are not in files.
+    pub(crate) fn new(
+        config: &ListenerConfig,
+        https_port: u16,
+        source: Option<Arc<dyn CertificateSource>>,
+    ) -> Result<Self, TlsError> {
+        let tls = config.tls.as_ref().map(|tls| Tls::with_source(tls_files(tls), source));
+        let tls = tls.transpose()?;
         let redirect = config.redirect_to_https.then_some(HttpsPort(https_port));
         Ok(Self { tls, proxies: config.proxy_protocol.clone(), redirect })
     }
@@ -139,6 +146,8 @@ impl Endpoint {
         let socket = ClientHelloRecorder::new(socket, uses_ja4);
         let handshake = timeout(timeouts.tls_handshake, tls.accept(socket)).await;
         match handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            // Only the handshake of a challenge matters.
+            Ok(stream) if stream.get_ref().1.alpn_protocol() == Some(ACME_TLS) => {}
             Ok(mut stream) => {
                 context.ja4 = stream.get_mut().0.take_ja4().map(Arc::from);
                 let certificates = stream.get_ref().1.peer_certificates();
@@ -199,7 +208,10 @@ fn tls_files(config: &TlsConfig) -> TlsFiles {
         client_ca: config.client_ca.clone(),
         client_san: None,
         only_tls13: config.min_version == TlsVersion::V13,
-        alpn: &[b"h2", b"http/1.1"],
+        alpn: match config.acme.as_ref().map(|acme| acme.challenge) {
+            Some(AcmeChallenge::TlsAlpn01) => &[b"h2", b"http/1.1", ACME_TLS],
+            _ => &[b"h2", b"http/1.1"],
+        },
     }
 }
 

@@ -4,6 +4,7 @@ use http::header::{CONTENT_LENGTH, LOCATION};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderValue, Request, Response, StatusCode};
 
+use crate::acme;
 use crate::body::ResponseBody;
 use crate::error::ProxyError;
 use crate::forward::host_of;
@@ -12,15 +13,12 @@ use crate::forward::host_of;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HttpsPort(pub(crate) u16);
 
-/// Where certificate authorities verify the control of a name (RFC 8555).
-const ACME_CHALLENGES: &str = "/.well-known/acme-challenge/";
-
 /// The redirect of a request; `None` for challenges of certificate authorities.
 pub(crate) fn redirect_to_https(
     request: &Request<impl Sized>,
     HttpsPort(port): HttpsPort,
 ) -> Result<Option<Response<ResponseBody>>, ProxyError> {
-    if request.uri().path().starts_with(ACME_CHALLENGES) {
+    if request.uri().path().starts_with(acme::PATH) {
         return Ok(None);
     }
     let malformed = ProxyError::BadRequest("The Host header is malformed.");

@@ -17,6 +17,7 @@ use tracing::info;
 
 use super::handover::SharedSockets;
 use super::{Endpoint, bind};
+use crate::acme::{Acme, ManagedCertificates};
 
 /// The bound addresses.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct ListenerSet {
     workers: Vec<mpsc::UnboundedSender<WorkerListener>>,
     /// Copies of the sockets for the next process, if there may be one.
     copies: Option<SharedSockets>,
+    acme: Arc<Acme>,
 }
 
 #[derive(Debug)]
@@ -37,6 +39,8 @@ struct BoundListener {
     removal: watch::Sender<()>,
     /// Follows the certificates.
     followed: JoinSet<()>,
+    /// Renews automatic certificates.
+    certificates: Option<Arc<ManagedCertificates>>,
 }
 
 /// A socket that a worker accepts from.
@@ -57,7 +61,7 @@ pub(crate) struct PreparedListener {
     /// `None` if the address is bound already.
     sockets: Option<NewSockets>,
     /// `None` if it is unchanged.
-    endpoint: Option<Endpoint>,
+    endpoint: Option<(Endpoint, Option<Arc<ManagedCertificates>>)>,
 }
 
 /// Sockets of a new address.
@@ -79,9 +83,10 @@ impl ListenerSet {
     pub(crate) fn new(
         workers: usize,
         copies: Option<SharedSockets>,
+        acme: Arc<Acme>,
     ) -> (Self, Vec<mpsc::UnboundedReceiver<WorkerListener>>) {
         let (workers, listeners) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-        (Self { bound: Vec::new(), workers, copies }, listeners)
+        (Self { bound: Vec::new(), workers, copies, acme }, listeners)
     }
 
     /// Number of workers.
@@ -125,15 +130,27 @@ impl ListenerSet {
         let prepared = |(config, known, address, sockets): (&ListenerConfig, Option<&_>, _, _)| {
             let is_same =
                 |known: &BoundListener| known.config == *config && known.https_port == https_port;
-            let endpoint = (!known.is_some_and(is_same)).then(|| Endpoint::new(config, https_port));
-            let endpoint = endpoint.transpose().map_err(|error| ListenError {
-                step: "configure TLS".to_owned(),
-                reason: error.to_string(),
-            })?;
+            let endpoint = (!known.is_some_and(is_same)).then(|| self.endpoint(config, https_port));
+            let endpoint = endpoint.transpose()?;
             let config = config.clone();
             Ok(PreparedListener { config, address, https_port, sockets, endpoint })
         };
         bound.into_iter().map(prepared).collect()
+    }
+
+    fn endpoint(
+        &self,
+        config: &ListenerConfig,
+        https_port: u16,
+    ) -> Result<(Endpoint, Option<Arc<ManagedCertificates>>), ListenError> {
+        let failed = |step: &str, reason| ListenError { step: step.to_owned(), reason };
+        let acme = config.tls.as_ref().and_then(|tls| tls.acme.as_ref());
+        let managed = acme.map(|acme| self.acme.manage(acme)).transpose();
+        let managed = managed.map_err(|reason| failed("use automatic certificates", reason))?;
+        let source = managed.as_ref().map(|managed| managed.source());
+        let endpoint = Endpoint::new(config, https_port, source);
+        let endpoint = endpoint.map_err(|error| failed("configure TLS", error.to_string()))?;
+        Ok((endpoint, managed))
     }
 
     fn bind(
@@ -157,13 +174,14 @@ impl ListenerSet {
             let mut listener = match (known, endpoint) {
                 (Some(index), endpoint) => {
                     let mut known = previous.remove(index);
-                    if let Some(endpoint) = endpoint {
-                        known.followed = follow(&endpoint);
+                    if let Some((endpoint, certificates)) = endpoint {
+                        known.followed = follow(&endpoint, certificates.as_deref());
                         known.endpoint.store(Arc::new(endpoint));
+                        known.certificates = certificates;
                     }
                     known
                 }
-                (None, Some(endpoint)) => {
+                (None, Some((endpoint, certificates))) => {
                     if is_change {
                         info!(%address, "listening");
                     }
@@ -171,7 +189,8 @@ impl ListenerSet {
                         config: config.clone(),
                         address,
                         https_port,
-                        followed: follow(&endpoint),
+                        followed: follow(&endpoint, certificates.as_deref()),
+                        certificates,
                         endpoint: Arc::new(ArcSwap::from_pointee(endpoint)),
                         removal: watch::Sender::new(()),
                     }
@@ -200,7 +219,10 @@ impl ListenerSet {
     }
 }
 
-fn follow(endpoint: &Endpoint) -> JoinSet<()> {
+fn follow(endpoint: &Endpoint, certificates: Option<&ManagedCertificates>) -> JoinSet<()> {
+    if let Some(certificates) = certificates {
+        certificates.start();
+    }
     let mut followed = JoinSet::new();
     if let Some(tls) = endpoint.tls().cloned() {
         tls.log_events();

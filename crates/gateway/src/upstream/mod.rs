@@ -44,8 +44,8 @@ use self::resolve::Resolver;
 use self::send_error::SendError;
 use self::server::Options;
 pub(crate) use self::server::Server;
-pub(crate) use self::tls::TlsOptionsError;
 use self::tls::UpstreamTlsConfigs;
+pub(crate) use self::tls::{TlsOptionsError, file_roots, system_roots};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 

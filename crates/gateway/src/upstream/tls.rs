@@ -69,7 +69,8 @@ impl UpstreamTlsConfigs {
     }
 }
 
-fn file_roots(path: &Path) -> Result<RootCertStore, String> {
+/// The authorities in a PEM file.
+pub(crate) fn file_roots(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| unusable("ca", path, &error))?;
@@ -77,7 +78,8 @@ fn file_roots(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn system_roots() -> Result<RootCertStore, String> {
+/// The authorities of the system.
+pub(crate) fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     let (added, _) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -10,14 +10,9 @@ use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
@@ -26,6 +21,7 @@ use super::super::IdentityError;
 use super::super::follow::TaskGuard;
 use super::Keys;
 use super::keys::KeySet;
+use crate::https_client::{HttpsClient, describe, https_client};
 
 /// Bounds of the time between two fetches.
 const REFRESH_MIN: Duration = Duration::from_secs(60);
@@ -148,22 +144,17 @@ where
     }
 }
 
-type HttpsClient = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
-
-fn client() -> Result<HttpsClient, String> {
+fn client() -> Result<HttpsClient<Empty<Bytes>>, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-    Ok(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector))
+    https_client(roots)
 }
 
-async fn fetch(client: &HttpsClient, uri: &Uri, accepted: &[Algorithm]) -> Result<Fetched, String> {
+async fn fetch(
+    client: &HttpsClient<Empty<Bytes>>,
+    uri: &Uri,
+    accepted: &[Algorithm],
+) -> Result<Fetched, String> {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = uri.clone();
     let accept = HeaderValue::from_static("application/jwk-set+json, application/json");
@@ -184,16 +175,6 @@ where
     let body = Limited::new(body, SET_BYTES_MAX).collect().await;
     let body = body.map_err(|error| format!("cannot read the body: {error}"))?.to_bytes();
     String::from_utf8(body.into()).map_err(|_| "the body is not UTF-8".to_owned())
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
