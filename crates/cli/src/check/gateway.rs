@@ -12,6 +12,7 @@ use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{GatewayConfig, is_gateway};
 use sluicegate_config::rules::Source;
 use sluicegate_gateway::config::{DEFAULT_LISTEN, checked};
+use sluicegate_gateway::identity::unusable_files;
 use sluicegate_gateway::route::matching_order;
 use sluicegate_rules::mapping::Part;
 
@@ -65,6 +66,13 @@ pub(crate) fn load(
         true => LoadResult::empty(),
         false => rules(&settings)?,
     };
+    let unusable = unusable_files(&loaded.config.identity).into_iter();
+    let unusable = unusable.map(|(file, reason)| loaded.file_problem(&file, reason));
+    let unusable: Vec<_> = unusable.collect();
+    if !unusable.is_empty() {
+        let before = result.read.err().unwrap_or_default();
+        result.read = Err(unusable.into_iter().chain(before).collect());
+    }
     result.warnings.extend(loaded.warnings.iter().cloned());
     if let Ok(good) = &result.read {
         result.warnings.extend(loaded.check_rules(&good.loaded));

@@ -18,6 +18,7 @@ mod frames;
 mod gateway;
 mod guides;
 mod http2;
+mod identity;
 mod lifecycle;
 mod paths;
 mod pebble;

@@ -172,6 +172,15 @@ impl LoadedGateway {
         Problem::new(&self.origins.source, at, path, message)
     }
 
+    /// A problem of the content of a file that this one names.
+    #[must_use]
+    pub fn file_problem(&self, file: &Path, message: String) -> Problem {
+        let reference = self.origins.files.iter().find(|reference| reference.file == file);
+        let at = reference.map_or(Position { line: 1, column: 1 }, |reference| reference.at);
+        let path = reference.map_or_else(String::new, |reference| reference.path.clone());
+        Problem::new(&self.origins.source, at, path, message)
+    }
+
     /// A problem of the limit of a route.
     #[must_use]
     pub fn limit_problem(&self, route: usize, message: String) -> Problem {

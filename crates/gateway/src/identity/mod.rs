@@ -21,6 +21,7 @@ mod jwt;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,7 +29,9 @@ use http::request::Parts;
 use sluicegate_config::gateway::api_keys::ApiKeyConfig;
 use sluicegate_config::gateway::route::{Action, Credential, RouteConfig};
 use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
-use sluicegate_config::gateway::{GatewayConfig, JsonBodyConfig};
+use sluicegate_config::gateway::{
+    GatewayConfig, GeoConfig, IdentityConfig, JsonBodyConfig, JwksSource,
+};
 use sluicegate_rules::mapping::{Identity, Part, Source};
 
 use self::api_key::ApiKeys;
@@ -103,6 +106,33 @@ pub(crate) struct ClientIdentity<'a> {
     /// The verified token.
     token: Result<Arc<Token>, TokenError>,
     json: Box<[Option<Box<str>>]>,
+}
+
+/// Files of identities that cannot be used, each with the reason.
+#[must_use]
+pub fn unusable_files(config: &IdentityConfig) -> Vec<(PathBuf, String)> {
+    let mut files = FollowedFiles::default();
+    let mut unusable = Vec::new();
+    let mut check = |path: &PathBuf, loaded: Result<(), IdentityError>| {
+        unusable.extend(loaded.err().map(|error| (path.clone(), error.reason)));
+    };
+    if let Some(keys) = &config.api_keys {
+        check(&keys.file, ApiKeys::new(keys, &mut files).map(drop));
+    }
+    if let Some(jwt) = &config.jwt
+        && let JwksSource::File(path) = &jwt.jwks
+    {
+        check(path, JwtVerifier::new(jwt, Vec::new(), 1, None, &mut files).map(drop));
+    }
+    if let Some(path) = &config.geo.asn {
+        let asn = GeoConfig { asn: Some(path.clone()), country: None };
+        check(path, Geo::new(&asn, &mut files).map(drop));
+    }
+    if let Some(path) = &config.geo.country {
+        let country = GeoConfig { asn: None, country: Some(path.clone()) };
+        check(path, Geo::new(&country, &mut files).map(drop));
+    }
+    unusable
 }
 
 impl Identities {
