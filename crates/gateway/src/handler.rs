@@ -222,7 +222,7 @@ impl GatewayHandler {
             }
         }
         let mut response = match (&route.action, &route.config.action) {
-            (Some(action), _) => action.respond(&head).await?,
+            (Some(action), _) => Box::pin(action.respond(&head)).await?,
             (None, Action::Forward { upstream, strip_prefix, host: new_host }) => {
                 let upstream = active.upstreams.get(*upstream).ok_or(ProxyError::Unavailable)?;
                 let key = upstream.hash_part().and_then(|part| {
@@ -337,5 +337,23 @@ impl Handler for GatewayHandler {
         }
         response.body_mut().attach(in_flight);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<F>(
+        _: impl FnOnce(GatewayHandler, Request<Incoming>, ConnectionContext) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    /// It is moved several times for each request.
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = size_of_future(GatewayHandler::answer);
+        assert!(bytes <= 5_120, "{bytes} bytes: put what is rare into a box");
     }
 }

@@ -86,7 +86,7 @@ pub(crate) async fn decide(
     let call = Call::new(&rules, &request, now);
     let mut checked = Checked::default();
     if rules.slot_descriptor(&request).is_some() {
-        let ticket = Reservations::check(engine, call, &mut checked).await;
+        let ticket = Box::pin(Reservations::check(engine, call, &mut checked)).await;
         let ticket = ticket.map_err(|error| match error {
             ReservationError::Hold(_) => ProxyError::StoreAway,
             _ => ProxyError::BadRequest("A part of the request is too long."),
@@ -95,7 +95,7 @@ pub(crate) async fn decide(
             exchange.hold(HeldSlot::new(app, ticket, rules.lease(&checked.plan, now)));
         }
     } else if !engine.check_now(&call, &mut checked) {
-        let decided = engine.apply(Operation::Hit, call, &mut checked).await;
+        let decided = Box::pin(engine.apply(Operation::Hit, call, &mut checked)).await;
         decided.map_err(|_| ProxyError::StoreAway)?;
     }
     app.record_unmatched(&rules, &request, &checked).map_err(|_| ProxyError::StoreAway)?;

@@ -1,22 +1,17 @@
 //! Heads of requests and responses, as a proxy passes them on (RFC 9110, section 7.6).
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use http::header::{
-    CONNECTION, COOKIE, EXPECT, Entry, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, COOKIE, Entry, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue, Request, Version};
+use sluicegate_rules::mapping::address_text;
 
 use super::{Forwarding, path};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 use crate::limit::EXCEEDED;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -26,17 +21,6 @@ const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 /// Headers that the gateway sets. Others must not be able to, nor to remove them.
 const OWN: [HeaderName; 6] =
     [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, EXCEEDED];
-
-/// Headers of one connection, whatever `Connection` says.
-const HOP_BY_HOP: [HeaderName; 7] = [
-    CONNECTION,
-    KEEP_ALIVE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    PROXY_CONNECTION,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 /// The host that a request is for: of its target, or of its only `Host`.
 pub(crate) fn host_of(request: &Request<impl Sized>) -> Result<&str, ProxyError> {
@@ -128,22 +112,21 @@ pub(super) fn rewrite_request(
     }
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
-    remove_hop_by_hop(headers);
-    remove_aliases(headers);
-    // Those of a request are not forwarded.
-    headers.remove(TRAILER);
-    // gRPC requires it to pass.
-    let has_trailers = headers.get(TE).is_some_and(|te| te.as_bytes() == b"trailers");
-    headers.remove(TE);
+    let mut has_trailers = false;
+    remove_where(headers, |name, value| match name.as_str() {
+        // gRPC requires it to pass.
+        "te" => {
+            has_trailers |= value.as_bytes() == b"trailers";
+            true
+        }
+        // The server side has answered the one; the others of a request are not forwarded.
+        "expect" | "trailer" => true,
+        "forwarded" | "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto"
+        | "x-real-ip" => !forwarding.is_trusted,
+        _ => is_hop_by_hop(name) || is_alias(name),
+    });
     if has_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-    // The server side has answered it.
-    headers.remove(EXPECT);
-    if !forwarding.is_trusted {
-        for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP] {
-            headers.remove(name);
-        }
     }
     if let Some(peer) = forwarding.peer {
         append_address(headers, peer.to_canonical());
@@ -169,13 +152,32 @@ pub(super) fn rewrite_response(headers: &mut HeaderMap) {
     for name in named_by_connection(headers) {
         headers.remove(name);
     }
-    remove_hop_by_hop(headers);
+    remove_where(headers, |name, _| is_hop_by_hop(name));
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    for name in &HOP_BY_HOP {
+/// Removes headers. Most heads have none of them, and looking up each would hash each.
+fn remove_where(
+    headers: &mut HeaderMap,
+    mut is_removed: impl FnMut(&HeaderName, &HeaderValue) -> bool,
+) {
+    while let Some((name, _)) = headers.iter().find(|(name, value)| is_removed(name, value)) {
+        let name = name.clone();
         headers.remove(name);
     }
+}
+
+/// Whether a header is of one connection, whatever `Connection` says.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 /// Names of headers in `Connection`; nothing is allocated without any.
@@ -188,24 +190,16 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     options.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
 }
 
-/// Removes headers that servers of CGI and WSGI confuse with those of the gateway, such as
+/// Whether servers of CGI and WSGI confuse a header with one of the gateway, such as
 /// `X_Forwarded_For`.
-fn remove_aliases(headers: &mut HeaderMap) {
-    let is_alias = |name: &&HeaderName| {
-        let name = name.as_str().as_bytes();
-        let is_same = |own: &HeaderName| {
-            let own = own.as_str().as_bytes();
-            own.len() == name.len()
-                && own
-                    .iter()
-                    .zip(name)
-                    .all(|(own, byte)| own == byte || (*own, *byte) == (b'-', b'_'))
-        };
-        name.contains(&b'_') && OWN.iter().any(is_same)
+fn is_alias(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    let is_same = |own: &HeaderName| {
+        let own = own.as_str().as_bytes();
+        own.len() == name.len()
+            && own.iter().zip(name).all(|(own, byte)| own == byte || (*own, *byte) == (b'-', b'_'))
     };
-    while let Some(name) = headers.keys().find(is_alias).cloned() {
-        headers.remove(name);
-    }
+    name.contains(&b'_') && OWN.iter().any(is_same)
 }
 
 fn append_address(headers: &mut HeaderMap, peer: IpAddr) {
@@ -217,8 +211,7 @@ fn append_address(headers: &mut HeaderMap, peer: IpAddr) {
             list.push_str(", ");
         }
     }
-    // Writing to a string cannot fail.
-    let _ = write!(list, "{peer}");
+    list.push_str(&address_text(peer));
     if let Ok(value) = HeaderValue::try_from(list) {
         headers.insert(X_FORWARDED_FOR, value);
     }
@@ -272,7 +265,7 @@ mod tests {
         for name in ["x_forwarded_for", "x-forwarded_proto", "x_real_ip", "api_key", "x-real-ip"] {
             headers.insert(name, "x".parse().unwrap());
         }
-        remove_aliases(&mut headers);
+        remove_where(&mut headers, |name, _| is_alias(name));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["api_key", "x-real-ip"]);

@@ -189,7 +189,7 @@ impl Upstream {
         if let Err(SendError::Unreachable(_)) = sent
             && let Some(second) = choose(&self.servers.load(), choice, Some(server)).cloned()
         {
-            sent = self.send_to(used.insert(second), delivery, request).await;
+            sent = Box::pin(self.send_to(used.insert(second), delivery, request)).await;
         }
         sent.map_err(|error| match error {
             SendError::Unreachable(_) if self.is_down() => ProxyError::Unavailable,
@@ -220,7 +220,7 @@ impl Upstream {
         request: &mut Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let sent = if delivery.is_upgrade && server.has_upgrades() {
-            server.send_upgrade(request).await
+            Box::pin(server.send_upgrade(request)).await
         } else {
             server.send(delivery.worker, request).await
         };

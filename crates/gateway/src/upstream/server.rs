@@ -202,10 +202,13 @@ impl Server {
                 sent => return sent,
             }
         }
-        match self.connect(worker).await {
-            Ok(connection) => self.exchange(connection, worker, request, deadline).await,
-            Err(error) => Err(SendError::Unreachable(error)),
-        }
+        // Boxed, as everything that is rare: the future of a request is moved several times.
+        Box::pin(async move {
+            let connected = self.connect(worker).await;
+            let connection = connected.map_err(SendError::Unreachable)?;
+            self.exchange(connection, worker, request, deadline).await
+        })
+        .await
     }
 
     async fn exchange(
@@ -226,7 +229,8 @@ impl Server {
             Connection::Http2(connection) => {
                 let body = request.body().outcome();
                 let sent = connection.send(request, self.scheme());
-                let (response, stream) = self.head_in_time(sent, body, deadline).await?;
+                let sent = Box::pin(self.head_in_time(sent, body, deadline)).await;
+                let (response, stream) = sent?;
                 response.map(|body| Source::Http2(body, stream))
             }
         };

@@ -67,7 +67,7 @@ impl<'a> Attributes<'a> {
         let plain = |bytes: &'a [u8]| Why::text(bytes.trim_ascii()).map(Cow::Borrowed);
         let text = match source {
             Source::ClientIp => {
-                self.client_ip.map(|address| Ok(address.to_canonical().to_string().into()))
+                self.client_ip.map(|address| Ok(address_text(address.to_canonical()).into()))
             }
             Source::Method => self.method.map(plain),
             Source::Scheme => self.scheme.map(|scheme| plain(scheme).map(small)),
@@ -168,4 +168,33 @@ impl fmt::Debug for Attributes<'_> {
             .field("uri", &self.uri.map(<[u8]>::escape_ascii).map(|text| text.to_string()))
             .finish_non_exhaustive()
     }
+}
+
+/// The text of an address. That of IPv4 is written without the formatter, which takes ten times as
+/// long: every request of a limit by address needs it.
+///
+/// ```
+/// use sluicegate_rules::mapping::address_text;
+///
+/// assert_eq!(address_text([192, 0, 2, 10].into()), "192.0.2.10");
+/// assert_eq!(address_text("2001:DB8::1".parse()?), "2001:db8::1");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[must_use]
+pub fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        if octet >= 100 {
+            text.push(char::from(b'0' + octet / 100));
+        }
+        if octet >= 10 {
+            text.push(char::from(b'0' + octet / 10 % 10));
+        }
+        text.push(char::from(b'0' + octet % 10));
+    }
+    text
 }

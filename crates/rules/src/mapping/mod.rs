@@ -23,7 +23,7 @@ mod uri;
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-pub use self::attributes::{Attributes, Headers, Identity};
+pub use self::attributes::{Attributes, Headers, Identity, address_text};
 pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
 pub use self::part::{Part, PartError, Source};
 pub use self::uri::{query_value, without_query};

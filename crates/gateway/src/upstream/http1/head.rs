@@ -78,7 +78,7 @@ pub(super) fn write(
     framing
 }
 
-pub(super) fn write_header(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+fn write_header(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     out.extend_from_slice(name.as_str().as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value.as_bytes());

@@ -5,8 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http_body::{Body, Frame};
 
 use super::Parts;
@@ -66,7 +64,7 @@ impl Upload {
                 match Pin::new(&mut self.body).poll_frame(cx) {
                     Poll::Ready(Some(Ok(frame))) => self.encode(&mut parts.write, frame)?,
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(UploadError::Body)),
-                    Poll::Ready(None) => self.finish(&mut parts.write, None)?,
+                    Poll::Ready(None) => self.finish(&mut parts.write)?,
                     Poll::Pending => is_waiting = true,
                 }
             }
@@ -81,10 +79,8 @@ impl Upload {
     }
 
     fn encode(&mut self, write: &mut Vec<u8>, frame: Frame<Bytes>) -> Result<(), UploadError> {
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(frame) => return self.finish(write, frame.into_trailers().ok()),
-        };
+        // Trailers of a request are not forwarded.
+        let Ok(data) = frame.into_data() else { return Ok(()) };
         self.written += data.len() as u64;
         match &mut self.framing {
             Framing::Length(left) => {
@@ -103,25 +99,12 @@ impl Upload {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        write: &mut Vec<u8>,
-        trailers: Option<HeaderMap>,
-    ) -> Result<(), UploadError> {
+    fn finish(&mut self, write: &mut Vec<u8>) -> Result<(), UploadError> {
         self.is_read = true;
         match self.framing {
             Framing::Length(left) if left > 0 => return Err(UploadError::Body),
             Framing::Length(_) | Framing::None => {}
-            Framing::Chunked => {
-                write.extend_from_slice(b"0\r\n");
-                for (name, value) in trailers.iter().flatten() {
-                    // These would be of the next request, if a server took them for headers.
-                    if ![CONTENT_LENGTH, HOST, TRANSFER_ENCODING].contains(name) {
-                        super::head::write_header(write, name, value);
-                    }
-                }
-                write.extend_from_slice(b"\r\n");
-            }
+            Framing::Chunked => write.extend_from_slice(b"0\r\n\r\n"),
         }
         Ok(())
     }
