@@ -178,6 +178,16 @@ pub fn read_to_end(socket: &mut TcpStream) -> String {
     }
 }
 
+/// Reads a head, byte by byte, so that nothing behind it is taken.
+pub fn read_head(socket: &mut TcpStream) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        socket.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    String::from_utf8(head).unwrap()
+}
+
 /// Statuses of the responses in these bytes.
 pub fn statuses(answer: &str) -> Vec<u16> {
     let status = |(at, _): (usize, &str)| answer.get(at + 9..at + 12)?.parse().ok();

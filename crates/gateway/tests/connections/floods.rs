@@ -11,6 +11,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// `GET / HTTP/2` of `a`, with the static table of HPACK.
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -101,6 +102,17 @@ async fn continuations_without_end_end_the_connection() {
     while next(&mut socket).await.is_some() {}
     assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
     drop(upstream);
+}
+
+#[tokio::test]
+async fn empty_pieces_of_a_body_without_end_end_the_connection() {
+    let (gateway, _upstream) = gateway().await;
+    let mut socket = connect(&gateway).await;
+    // `POST / HTTP/2` of `a`.
+    socket.write_all(&frame(HEADERS, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a'])).await.unwrap();
+    let flood = frame(DATA, 0, 1, &[]).repeat(1_000);
+    within(async { while socket.write_all(&flood).await.is_ok() {} }).await;
+    assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
