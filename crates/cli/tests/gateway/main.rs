@@ -12,6 +12,7 @@ mod access_log;
 mod acme;
 mod actions;
 mod addresses;
+mod answers;
 mod api_keys;
 mod clients;
 mod config;

@@ -180,12 +180,17 @@ pub fn read_to_end(socket: &mut TcpStream) -> String {
 
 /// Reads a head, byte by byte, so that nothing behind it is taken.
 pub fn read_head(socket: &mut TcpStream) -> String {
+    read_head_or_end(socket).expect("a head")
+}
+
+/// The same; `None` at the end of the connection.
+pub fn read_head_or_end(socket: &mut TcpStream) -> Option<String> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
-        socket.read_exact(&mut byte).unwrap();
+        socket.read_exact(&mut byte).ok()?;
         head.extend(byte);
     }
-    String::from_utf8(head).unwrap()
+    String::from_utf8(head).ok()
 }
 
 /// Statuses of the responses in these bytes.

@@ -105,8 +105,16 @@ pub(super) fn rewrite_request(
 ) -> Result<(), ProxyError> {
     let malformed = |_| ProxyError::BadRequest("The Host is malformed.");
     let host = HeaderValue::from_str(host_of(request)?).map_err(malformed)?;
-    let path = request.uri().path_and_query().cloned();
-    *request.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
+    let path = match request.uri().path_and_query() {
+        // `http://a?x` has no path; as text it gets one.
+        Some(query) if query.as_str().starts_with('?') => {
+            let path = PathAndQuery::try_from(query.to_string());
+            path.map_err(|_| ProxyError::BadRequest("The path is malformed."))?
+        }
+        Some(path) => path.clone(),
+        None => PathAndQuery::from_static("/"),
+    };
+    *request.uri_mut() = Uri::from(path);
     if let Some(prefix) = forwarding.strip_prefix {
         path::strip_prefix(request.uri_mut(), prefix)?;
     }
