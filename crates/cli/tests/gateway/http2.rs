@@ -1,11 +1,14 @@
 //! HTTP/2 from clients: requests that become others in HTTP/1.1, and what is not offered.
 
 use std::io::Write;
+use std::process::Command;
 
 use crate::frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, SETTINGS, frame, headers, next, open, outcome,
 };
 use crate::gateway::Gateway;
+use crate::support::server;
+use crate::support::upstream::Upstream;
 use crate::wire::Recorder;
 
 fn started() -> (Gateway, Recorder) {
@@ -124,4 +127,17 @@ fn websocket_over_http2_is_not_offered_and_refused() {
     assert_eq!(send(&gateway, &[connect, (":authority", b"a:443")], b""), Outcome::Status(405));
     drop(gateway);
     assert_eq!(recorder.finish(), []);
+}
+
+#[test]
+fn h2spec_finds_one_deviation() {
+    let app = Upstream::answering(|_| async { "x".repeat(200) });
+    let gateway = Gateway::start(&["--upstream", &format!("http://{}", app.address)]);
+    let (host, port) = gateway.address.rsplit_once(':').unwrap();
+    let run = Command::new(server("h2spec")).args(["-h", host, "-p", port, "-o", "20"]).output();
+    let report = String::from_utf8_lossy(&run.unwrap().stdout).into_owned();
+    let (_, failures) = report.split_once("Failures:").unwrap_or_default();
+    // What is not the preface of HTTP/2 is HTTP/1.1, and gets 400.
+    assert!(failures.contains("2: Sends invalid connection preface"), "{report}");
+    assert!(report.contains("145 tests, 144 passed, 0 skipped, 1 failed"), "{report}");
 }
