@@ -343,7 +343,9 @@ fn timeouts_and_sizes_follow_the_file() {
 fn addresses_follow_the_file() {
     let (folder, app) = (Folder::new(), Held::start());
     let write = |listen: &str| {
-        folder.file("gateway.yaml", &forwarding(&app, &format!("listen: [{listen}]")))
+        // With copies of the sockets for the next process, which must not outlive an address.
+        let top = format!("handover: handover.sock\nlisten: [{listen}]");
+        folder.file("gateway.yaml", &forwarding(&app, &top))
     };
     let mut gateway = Gateway::at_addresses_of(&write("127.0.0.1:0"));
     let first = gateway.address.clone();
