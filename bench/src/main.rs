@@ -108,7 +108,7 @@ enum Child {
 
 const AFTER_HELP: &str = "\
 Examples:
-  cargo run --release                                      everything: about 25 minutes
+  cargo run --release                                      everything: about half an hour
   cargo run --release -- --quick                           everything, shorter: some minutes
   cargo run --release -- library --only '100k/1 '          one cell, every contestant
   cargo run --release -- rules --only exact                matching of exact rules

@@ -48,7 +48,7 @@ pub(crate) enum Limit {
 }
 
 /// Body of the upstream's response.
-const BODY: &str = "A small response of a hundred bytes, as a health check or a cached object of an API may have it...";
+const BODY: &str = "A small response of a hundred bytes, as a health check or a cached object of an API may have it.....";
 
 /// The core of the upstream.
 pub(crate) fn upstream_core() -> usize {
@@ -341,4 +341,22 @@ static_resources:
     command.arg("-c").arg(file).args(["--concurrency", "1", "--disable-hot-restart"]);
     command.args(["--log-level", "error"]).stdout(Stdio::null());
     Running::new(servers::spawn(&mut command)?, address).within(folder).listening()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_are_valid() {
+        for limit in [Limit::High, Limit::Probe] {
+            let rules = rls_rules(limit);
+            assert!(sluicegate::rules_of(&rules).is_ok(), "{rules}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_a_hundred_bytes() {
+        assert_eq!(BODY.len(), 100);
+    }
 }
