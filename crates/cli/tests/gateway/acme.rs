@@ -122,6 +122,19 @@ fn a_refused_domain_is_reported_and_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_domain_of_a_changed_file_is_ordered_without_a_restart() {
+    let (pebble, state) = (Pebble::start(LONG), Folder::new());
+    let port = pebble.tls.number();
+    let mut gateway = start(&pebble.file(NAME, &state, ""));
+    ordered(&mut gateway);
+    let first = presented(port, NAME, "");
+    pebble.file(&format!("{NAME}, b.example.com"), &state, "");
+    assert!(ordered(&mut gateway).contains("domain=b.example.com"));
+    assert_eq!(pebble.curl("b.example.com", port, "").stdout, "served");
+    assert_eq!(presented(port, NAME, ""), first, "not ordered again");
+}
+
+#[test]
 fn an_account_can_be_bound_to_an_external_one() {
     let keys =
         json!({ "kid-1": "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W" });

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ impl AcmeClient {
         Ok(Self { client: https_client(roots)?, retry_after: Arc::default() })
     }
 
-    /// The pause that the last error of the authority demands.
+    /// The pause that the authority demands since the last call, because of too many requests.
     pub(super) fn take_retry_after(&self) -> Option<Duration> {
         self.retry_after.lock().take()
     }
@@ -46,7 +46,11 @@ impl HttpClient for AcmeClient {
         let exchange = async move {
             let response = sent.await.map_err(|error| other(describe(&error)))?;
             let (head, body) = response.into_parts();
-            if head.status.is_client_error() || head.status.is_server_error() {
+            // Of renewal information, the header of an error is the time of the next request.
+            if matches!(
+                head.status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            ) {
                 *pause.lock() = retry_after(&head.headers, SystemTime::now());
             }
             let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;

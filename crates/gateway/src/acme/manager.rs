@@ -296,6 +296,7 @@ impl CertificateManager {
 
     async fn order(&self, domain: &Domain) -> Result<String, OrderError> {
         info!(domain = %domain.name, directory = self.config.directory, "ordering a certificate");
+        self.client.take_retry_after();
         let account = self.account(true).await?;
         let account = account.ok_or_else(|| "there is no account".to_owned())?;
         let replaces = domain.certificate().and_then(|certificate| certificate.id());

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! - A certificate stays in use until another one was verified, whatever fails meanwhile.
-//! - [`schedule`] decides when to renew and to retry, [`order`] talks to the authority.
-//! - [`state`] is the disk, [`shared`] the store: on Redis one node orders, and the others take the
+//! - `schedule` decides when to renew and to retry, `order` talks to the authority.
+//! - `state` is the disk, `shared` the store: on Redis one node orders, and the others take the
 //!   certificate and can answer HTTP-01 for it.
 
 mod certificate;
