@@ -185,6 +185,8 @@ fn every_metric_of_the_gateway_has_its_line_in_the_guide() {
         assert!(guide.contains(&format!("| `{name}` | gateway: ")), "{name} is not in the guide");
     }
     let listed = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    // Those of automatic certificates are on the page of a gateway that has some.
+    let listed = listed.filter(|name| !name.starts_with("sluicegate_gateway_certificate_"));
     for name in listed.filter(|name| name.starts_with("sluicegate_gateway_")) {
         assert!(names.contains(&name), "{name} is in the guide only");
     }
