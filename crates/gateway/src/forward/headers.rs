@@ -88,11 +88,11 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
 /// Removes the headers that `Connection` names, before anything reads them: what identifies and
 /// limits a client is what the upstream gets.
 pub(crate) fn remove_named_by_connection(headers: &mut HeaderMap) {
-    let is_kept = |name: &HeaderName| {
+    let is_protected = |name: &HeaderName| {
         matches!(*name, CONNECTION | HOST | TE | TRANSFER_ENCODING | UPGRADE) || OWN.contains(name)
     };
     for name in named_by_connection(headers) {
-        if !is_kept(&name) {
+        if !is_protected(&name) {
             headers.remove(name);
         }
     }

@@ -25,7 +25,7 @@ pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
     pub(super) decoder: Decoder,
     /// Whether the server keeps the connection open.
-    pub(super) is_keep_alive: bool,
+    pub(super) is_persistent: bool,
 }
 
 /// Writes the head of a request with this body; returns how the end of the body is marked.
@@ -115,13 +115,13 @@ pub(super) fn parse(
         false => Decoder::Done,
     };
     let mut connection = headers.get_all(CONNECTION).iter();
-    let is_keep_alive = is_http11
+    let is_persistent = is_http11
         && !matches!(decoder, Decoder::UntilClose)
         && !connection.any(|line| crate::forward::has_token(line, "close"));
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
-    Ok(Some(ResponseHead { response, decoder, is_keep_alive }))
+    Ok(Some(ResponseHead { response, decoder, is_persistent }))
 }
 
 /// Headers that were parsed from the beginning of a buffer. The values share one copy of it.
@@ -214,7 +214,7 @@ mod tests {
         let mut buffer = BytesMut::from(text);
         let head = parse(&mut buffer, GET).unwrap().unwrap();
         assert_eq!(&buffer[..], b"rest");
-        assert_eq!((head.decoder, head.is_keep_alive), (Decoder::Done, true));
+        assert_eq!((head.decoder, head.is_persistent), (Decoder::Done, true));
         assert_eq!(head.response.headers()["server"], "a");
         assert_eq!(head.response.headers()["x-empty"], "");
     }
@@ -231,11 +231,13 @@ mod tests {
 
     #[test]
     fn a_connection_is_kept_by_http_1_1_unless_the_server_closes() {
-        let is_kept = |text: &str| parsed(text).unwrap().unwrap().is_keep_alive;
-        assert!(is_kept("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"));
-        assert!(!is_kept("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n"));
-        assert!(!is_kept("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, Close\r\n\r\n"));
-        assert!(!is_kept("HTTP/1.1 200 OK\r\n\r\n"));
+        let is_persistent = |text: &str| parsed(text).unwrap().unwrap().is_persistent;
+        assert!(is_persistent("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n"));
+        assert!(!is_persistent("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n"));
+        assert!(!is_persistent(
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, Close\r\n\r\n"
+        ));
+        assert!(!is_persistent("HTTP/1.1 200 OK\r\n\r\n"));
     }
 
     #[test]

@@ -107,8 +107,8 @@ impl Http1 {
             timeout,
         };
         let head = poll_fn(|cx| exchange.poll(&mut self.0, &mut upload, cx)).await?;
-        let ResponseHead { response, decoder, is_keep_alive, .. } = head;
-        let is_reusable = is_keep_alive && !exchange.is_write_failed;
+        let ResponseHead { response, decoder, is_persistent, .. } = head;
+        let is_reusable = is_persistent && !exchange.is_write_failed;
         let upload = upload.map(Box::new);
         Ok(response.map(|()| Http1Body { connection: self, decoder, upload, is_reusable }))
     }
