@@ -13,6 +13,9 @@ pub const GOAWAY: u8 = 7;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
+/// Name and value of a header.
+pub type Field<'a> = (&'a str, &'a [u8]);
+
 /// A frame as it came.
 #[derive(Debug)]
 pub struct Frame {
@@ -40,7 +43,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Headers of HPACK as literals, as they are written here.
-pub fn headers(fields: &[(&str, &[u8])]) -> Vec<u8> {
+pub fn headers(fields: &[Field<'_>]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::process::Command;
 
 use crate::frames::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, SETTINGS, frame, headers, next, open, outcome,
+    DATA, END_HEADERS, END_STREAM, Field, HEADERS, Outcome, SETTINGS, frame, headers, next, open,
+    outcome,
 };
 use crate::gateway::Gateway;
 use crate::support::server;
@@ -17,13 +18,13 @@ fn started() -> (Gateway, Recorder) {
     (Gateway::start(&["--upstream", &upstream]), recorder)
 }
 
-const METHOD: (&str, &[u8]) = (":method", b"POST");
-const SCHEME: (&str, &[u8]) = (":scheme", b"http");
-const PATH: (&str, &[u8]) = (":path", b"/");
-const HOST: (&str, &[u8]) = (":authority", b"a");
+const METHOD: Field<'_> = (":method", b"POST");
+const SCHEME: Field<'_> = (":scheme", b"http");
+const PATH: Field<'_> = (":path", b"/");
+const HOST: Field<'_> = (":authority", b"a");
 
 /// Sends a request with a body on a connection of its own.
-fn send(gateway: &Gateway, fields: &[(&str, &[u8])], body: &[u8]) -> Outcome {
+fn send(gateway: &Gateway, fields: &[Field<'_>], body: &[u8]) -> Outcome {
     let mut socket = open(&gateway.address, &[]);
     let request =
         [frame(HEADERS, END_HEADERS, 1, &headers(fields)), frame(DATA, END_STREAM, 1, body)];
@@ -34,7 +35,7 @@ fn send(gateway: &Gateway, fields: &[(&str, &[u8])], body: &[u8]) -> Outcome {
 #[test]
 fn a_request_that_could_become_another_is_refused() {
     let (gateway, recorder) = started();
-    let with = |fields: &[(&str, &[u8])], body: &[u8]| {
+    let with = |fields: &[Field<'_>], body: &[u8]| {
         send(&gateway, &[&[METHOD, SCHEME, PATH, HOST], fields].concat(), body)
     };
     let smuggled = b"x\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -94,7 +95,7 @@ fn a_request_reaches_an_http1_server_in_one_form() {
     let (gateway, recorder) = started();
     let all = [METHOD, SCHEME, PATH, HOST];
     let host_only = [METHOD, SCHEME, PATH, ("host", b"a")];
-    let cases: [(&[(&str, &[u8])], &[(&str, &[u8])], &str); 5] = [
+    let cases: [(&[Field<'_>], &[Field<'_>], &str); 5] = [
         (&all, &[("content-length", b"3")], "POST / HTTP/1.1|content-length: 3|host: a"),
         (&all, &[], "POST / HTTP/1.1|host: a|transfer-encoding: chunked"),
         (&all, &[("host", b"b")], "POST / HTTP/1.1|host: a|transfer-encoding: chunked"),
@@ -120,7 +121,7 @@ fn websocket_over_http2_is_not_offered_and_refused() {
     assert_eq!(settings.kind, SETTINGS);
     let ids: Vec<_> = settings.payload.chunks(6).map(|setting| setting[1]).collect();
     assert!(!ids.contains(&8), "SETTINGS_ENABLE_CONNECT_PROTOCOL: {ids:?}");
-    let connect: (&str, &[u8]) = (":method", b"CONNECT");
+    let connect: Field<'_> = (":method", b"CONNECT");
     let extended = [connect, (":protocol", b"websocket"), SCHEME, PATH, HOST];
     let refused = send(&gateway, &extended, b"");
     assert!(matches!(refused, Outcome::Reset | Outcome::Status(405 | 501)), "{refused:?}");
