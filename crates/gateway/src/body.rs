@@ -100,7 +100,8 @@ impl ResponseBody {
     }
 
     /// Keeps a request in flight until the body is sent.
-    pub(crate) fn attach(&mut self, in_flight: InFlight<ConnectionContext>) {
+    pub(crate) fn attach(&mut self, mut in_flight: InFlight<ConnectionContext>) {
+        in_flight.wait_for_client();
         self.in_flight = Some(in_flight);
     }
 }
@@ -113,6 +114,9 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.stop_waiting();
+        }
         let polled = match &mut self.source {
             ResponseSource::Empty | ResponseSource::Tunnel(_) => Poll::Ready(None),
             ResponseSource::Full(bytes) => {
@@ -126,6 +130,11 @@ impl Body for ResponseBody {
             && let Poll::Ready(Some(Ok(frame))) = &polled
         {
             exchange.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+        }
+        if let Some(in_flight) = &mut self.in_flight
+            && polled.is_ready()
+        {
+            in_flight.wait_for_client();
         }
         polled
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Running, Upstream, config, within};
+use crate::support::{Running, Upstream, config, is_closed, within};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// `GET / HTTP/2` of `a`, with the static table of HPACK.
@@ -123,6 +123,45 @@ async fn a_client_that_floods_and_does_not_read_is_cut() {
         let mut socket = connect(&gateway).await;
         within(async { while socket.write_all(&flood).await.is_ok() {} }).await;
         assert!(gateway.get("/").await.starts_with("HTTP/1.1 200"));
+    }
+}
+
+/// A gateway with a short idle time, and a client that requests a path with this window.
+async fn requested(path: &str, window_bytes: u32) -> (Running, Upstream, TcpStream) {
+    let mut upstream = Upstream::start().await;
+    let mut config = config(&upstream);
+    config.timeouts.header = Duration::from_millis(100);
+    config.timeouts.idle = Duration::from_millis(200);
+    let gateway = Running::start(&config).await;
+    let mut socket = gateway.connect().await;
+    let settings = frame(SETTINGS, 0, 0, &[&[0, 4][..], &window_bytes.to_be_bytes()].concat());
+    let length = u8::try_from(path.len()).unwrap();
+    let get = [&[0x82, 0x86, 0x04, length][..], path.as_bytes(), &[0x41, 1, b'a']].concat();
+    let request = frame(HEADERS, END_STREAM_AND_HEADERS, 1, &get);
+    socket.write_all(&[PREFACE, &settings, &request].concat()).await.unwrap();
+    upstream.arrival().await;
+    (gateway, upstream, socket)
+}
+
+#[tokio::test]
+async fn a_client_that_never_opens_the_window_of_a_stream_is_cut() {
+    let (_gateway, _upstream, mut socket) = requested("/large", 0).await;
+    while next(&mut socket).await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_its_server_is_not_cut() {
+    let (gateway, upstream, mut socket) = requested("/hold", 65_535).await;
+    // Each is closed for its own silence, at least a header time later.
+    for _ in 0..8 {
+        assert!(is_closed(&mut gateway.connect().await).await);
+    }
+    upstream.held.add_permits(1);
+    loop {
+        let (kind, _) = next(&mut socket).await.expect("a response");
+        if kind == HEADERS {
+            return;
+        }
     }
 }
 

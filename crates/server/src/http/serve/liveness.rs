@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,6 +27,32 @@ pub(super) struct Liveness {
     is_http2: AtomicBool,
     /// Frames of HTTP/2, and writes of either protocol.
     progress: Progress,
+    stalls: StreamStalls,
+}
+
+/// Streams of HTTP/2 whose response waits for the client to open its window. h2 does not read a
+/// body then, so the body cannot have a timeout of its own.
+#[derive(Debug, Default)]
+struct StreamStalls {
+    /// Advances four times in the idle time.
+    epoch: AtomicU32,
+    /// Waiting streams, by the epoch in which they began to wait.
+    waiting: [AtomicU32; STALL_EPOCHS],
+}
+
+/// More than any stream waits: five, the first of which is not complete.
+const STALL_EPOCHS: usize = 8;
+
+impl StreamStalls {
+    fn slot(epoch: u32) -> usize {
+        epoch as usize % STALL_EPOCHS
+    }
+
+    /// Begins the next epoch; whether a stream has waited for four.
+    fn advance(&self) -> bool {
+        let epoch = self.epoch.fetch_add(1, Relaxed).wrapping_add(1);
+        self.waiting[Self::slot(epoch.wrapping_sub(5))].load(Relaxed) > 0
+    }
 }
 
 /// Compares the events of a connection at intervals.
@@ -39,6 +65,8 @@ pub(super) struct Watchdog {
     /// Checks without a new event.
     checks: u32,
     stall: StallDetector,
+    /// Checks since the epoch of waiting streams began.
+    epoch_checks: u32,
 }
 
 /// Result of a check.
@@ -83,6 +111,7 @@ impl Default for Liveness {
             in_head: AtomicBool::new(true),
             is_http2: AtomicBool::new(false),
             progress: Progress::default(),
+            stalls: StreamStalls::default(),
         }
     }
 }
@@ -125,6 +154,21 @@ impl Liveness {
         }
     }
 
+    /// A stream of HTTP/2 waits for its client; the slot that it waits in.
+    pub(super) fn wait_for_client(&self) -> Option<usize> {
+        if !self.is_http2.load(Relaxed) {
+            return None;
+        }
+        let slot = StreamStalls::slot(self.stalls.epoch.load(Relaxed));
+        self.stalls.waiting[slot].fetch_add(1, Relaxed);
+        Some(slot)
+    }
+
+    /// A stream does not wait any more.
+    pub(super) fn stop_waiting(&self, slot: usize) {
+        self.stalls.waiting[slot].fetch_sub(1, Relaxed);
+    }
+
     pub(super) fn requests_in_flight(&self) -> usize {
         self.in_flight.load(Relaxed)
     }
@@ -145,7 +189,7 @@ impl Watchdog {
         };
         let (header_checks, idle_checks) = (checks(limits.header_timeout), checks(limits.idle));
         let stall = StallDetector::default();
-        Self { interval, header_checks, idle_checks, seen: 0, checks: 0, stall }
+        Self { interval, header_checks, idle_checks, seen: 0, checks: 0, stall, epoch_checks: 0 }
     }
 
     pub(super) const fn interval(&self) -> Duration {
@@ -158,6 +202,13 @@ impl Watchdog {
         let is_stalled = self.stall.is_stalled(&liveness.progress, self.header_checks);
         if account.has_stuck_response() || is_stalled {
             return LivenessCheck::TimedOut;
+        }
+        self.epoch_checks += 1;
+        if self.epoch_checks >= self.idle_checks.div_ceil(4) {
+            self.epoch_checks = 0;
+            if liveness.stalls.advance() {
+                return LivenessCheck::TimedOut;
+            }
         }
         let events = liveness.events.load(Relaxed);
         // A request in flight is ours to answer, and its body has its own timeout.

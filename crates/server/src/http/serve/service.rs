@@ -36,6 +36,8 @@ pub struct InFlight<C> {
     connection: Arc<Connection<C>>,
     /// Charge of an HTTP/2 stream, until its response is received.
     stream: Option<Charge>,
+    /// Whether its response waits for the client, and in which slot.
+    waiting: Option<usize>,
 }
 
 pin_project! {
@@ -144,7 +146,21 @@ impl<C> InFlight<C> {
     pub(super) fn begin(connection: Arc<Connection<C>>) -> (Self, usize) {
         connection.liveness.request_begun();
         let others = connection.in_flight.fetch_add(1, Relaxed);
-        (Self { connection, stream: None }, others)
+        (Self { connection, stream: None, waiting: None }, others)
+    }
+
+    /// There is data of the response: until more is read of the body, the client is waited for. On
+    /// HTTP/2, for the idle time at most.
+    pub fn wait_for_client(&mut self) {
+        self.stop_waiting();
+        self.waiting = self.connection.liveness.wait_for_client();
+    }
+
+    /// More is read of the body.
+    pub fn stop_waiting(&mut self) {
+        if let Some(slot) = self.waiting.take() {
+            self.connection.liveness.stop_waiting(slot);
+        }
     }
 
     /// The connection of the request.
@@ -172,6 +188,7 @@ impl<C> fmt::Debug for InFlight<C> {
 
 impl<C> Drop for InFlight<C> {
     fn drop(&mut self) {
+        self.stop_waiting();
         self.connection.in_flight.fetch_sub(1, Relaxed);
         self.connection.liveness.request_ended();
     }
