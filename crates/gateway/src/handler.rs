@@ -15,6 +15,7 @@ use sluicegate_server::http::{Connection, Handler, HttpLimits, InFlight};
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::acme;
 use crate::active::Active;
 use crate::body::{RequestBody, ResponseBody};
 use crate::denial::DenialStyle;
@@ -102,7 +103,9 @@ impl GatewayHandler {
         exchange.set_client(context.peer, "");
         if !context.is_tls
             && active.challenges.is_used()
-            && let Some(response) = active.challenges.answer(&request).await
+            && request.uri().path().starts_with(acme::PATH)
+            // Boxed, as it is rare.
+            && let Some(response) = Box::pin(active.challenges.answer(&request)).await
         {
             return Ok(response);
         }

@@ -84,7 +84,7 @@ impl Challenges {
             (Some(text), _) => text,
             (None, Some(shared)) => {
                 let _permit = self.lookups.try_acquire().ok()?;
-                Box::pin(shared.token(token)).await?
+                shared.token(token).await?
             }
             (None, None) => return None,
         };

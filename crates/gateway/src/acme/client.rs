@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustls::RootCertStore;
 use tokio::time::timeout;
 
+use super::schedule::wall_clock;
 use crate::https_client::{HttpsClient, describe, https_client};
 
 /// Of one request.
@@ -51,7 +52,7 @@ impl HttpClient for AcmeClient {
                 head.status,
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
             ) {
-                *pause.lock() = retry_after(&head.headers, SystemTime::now());
+                *pause.lock() = retry_after(&head.headers, wall_clock());
             }
             let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
             let body = Full::new(body.map_err(|error| other(error.to_string()))?.to_bytes());

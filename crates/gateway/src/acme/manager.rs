@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use base64::Engine;
@@ -24,7 +24,7 @@ use super::certificate::Certificate;
 use super::challenge::{ACME_TLS, Challenges};
 use super::client::AcmeClient;
 use super::order::{OrderError, order};
-use super::schedule::{TimeWindow, backoff, is_urgent, renewal_time};
+use super::schedule::{TimeWindow, backoff, is_urgent, now, renewal_time};
 use super::shared::{OrderLock, SharedState};
 use super::state::{ACCOUNT, StateFolder, authority_id};
 use crate::upstream::{file_roots, system_roots};
@@ -452,10 +452,4 @@ fn external_key(account: &ExternalAccount) -> Result<ExternalAccountKey, String>
     let key = URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('='));
     let key = key.map_err(|error| unusable(&error))?;
     Ok(ExternalAccountKey::new(account.id.clone(), &key))
-}
-
-/// Milliseconds since the Unix epoch.
-fn now() -> i64 {
-    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,6 @@
 //! When a certificate is renewed, and when a failed attempt is repeated.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Longest back-off without a wish of the authority.
 const BACKOFF_MAX: Duration = Duration::from_secs(3_600);
@@ -30,6 +30,18 @@ impl TimeWindow {
     fn at_fraction(self, fraction: f64) -> i64 {
         self.start.saturating_add((self.length().max(0) as f64 * fraction) as i64)
     }
+}
+
+/// The time of the system.
+#[expect(clippy::disallowed_methods, reason = "certificates expire by the system's clock")]
+pub(super) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Milliseconds since the Unix epoch.
+pub(super) fn now() -> i64 {
+    let elapsed = wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// When a certificate is renewed: at the same `fraction` (0 to 1) of the window that the authority
