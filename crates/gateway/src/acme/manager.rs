@@ -41,6 +41,9 @@ const INFO_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Interval of looks at the store while another node orders.
 const LOCK_POLL: Duration = Duration::from_secs(1);
 
+const NO_ROOTS: &str =
+    "this system has no certificate authorities; name a file with `directory_ca`";
+
 /// Certificates of one authority and account.
 pub(crate) struct CertificateManager {
     config: AcmeConfig,
@@ -98,7 +101,7 @@ impl CertificateManager {
         })?;
         let roots = match &config.directory_ca {
             Some(path) => file_roots(path)?,
-            None => system_roots()?,
+            None => system_roots().map_err(|_| NO_ROOTS)?,
         };
         let domains = config.domains.iter().map(|name| Arc::new(stored(&state, name)));
         let domains: Vec<_> = domains.collect();
