@@ -103,18 +103,24 @@ pub(super) fn rewrite_request(
     request: &mut Request<RequestBody>,
     forwarding: &Forwarding<'_>,
 ) -> Result<(), ProxyError> {
-    let malformed = |_| ProxyError::BadRequest("The Host is malformed.");
-    let host = HeaderValue::from_str(host_of(request)?).map_err(malformed)?;
-    let path = match request.uri().path_and_query() {
-        // `http://a?x` has no path; as text it gets one.
-        Some(query) if query.as_str().starts_with('?') => {
-            let path = PathAndQuery::try_from(query.to_string());
-            path.map_err(|_| ProxyError::BadRequest("The path is malformed."))?
-        }
-        Some(path) => path.clone(),
-        None => PathAndQuery::from_static("/"),
+    // `host_of` has accepted it.
+    let host = match request.uri().authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str())
+            .map_err(|_| ProxyError::BadRequest("The Host is malformed."))?,
+        None => request.headers().get(HOST).cloned().unwrap_or(HeaderValue::from_static("")),
     };
-    *request.uri_mut() = Uri::from(path);
+    if request.uri().authority().is_some() {
+        let path = match request.uri().path_and_query() {
+            // `http://a?x` has no path; as text it gets one.
+            Some(query) if query.as_str().starts_with('?') => {
+                let path = PathAndQuery::try_from(query.to_string());
+                path.map_err(|_| ProxyError::BadRequest("The path is malformed."))?
+            }
+            Some(path) => path.clone(),
+            None => PathAndQuery::from_static("/"),
+        };
+        *request.uri_mut() = Uri::from(path);
+    }
     if let Some(prefix) = forwarding.strip_prefix {
         path::strip_prefix(request.uri_mut(), prefix)?;
     }

@@ -16,6 +16,9 @@ pub(super) const NODE: u8 = 1;
 /// The node and a network: other nodes may match other addresses of the same network.
 pub(super) const NETWORK: u8 = 2;
 
+/// Bytes of most identities: a new buffer grows once.
+const USUAL_BYTES: usize = 64;
+
 impl RuleSet {
     /// Appends the identity of the entries that matched along this path.
     ///
@@ -30,6 +33,7 @@ impl RuleSet {
         path: &MatchPath,
         out: &mut Vec<u8>,
     ) {
+        out.reserve(USUAL_BYTES);
         write_part(self.domains[domain.0 as usize].name.as_bytes(), out);
         for (entry, node) in entries.iter().zip(&path.nodes) {
             write_part(entry.key.as_bytes(), out);
