@@ -94,6 +94,8 @@ impl Server {
     ) -> io::Result<()> {
         let Self { node, tls, listeners, throttle, .. } = self;
         let (settings, app) = (node.settings().clone(), node.app().clone());
+        // Held until the last snapshot is saved, which has its counters too.
+        let commands = throttle.clone();
         if let Some(tls) = &tls {
             tls.log_events();
         }
@@ -110,7 +112,7 @@ impl Server {
                     let Some(listener) = listeners.resp else { return Ok(()) };
                     let options = endpoints::resp_options(&settings);
                     let served =
-                        resp::serve(listener, app.clone(), throttle, options, stopping.stopped());
+                        resp::serve(listener, app.clone(), commands, options, stopping.stopped());
                     stopping.with("resp", served).await
                 };
                 let (grpc, http, resp) =
@@ -118,7 +120,9 @@ impl Server {
                 grpc.and(http).and(resp)
             }
         };
-        node.run(endpoints, stop, reloads).await
+        let ended = node.run(endpoints, stop, reloads).await;
+        drop(throttle);
+        ended
     }
 }
 
