@@ -201,7 +201,11 @@ impl HeadExchange {
 impl Parts {
     /// Reads more; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.read.reserve(self.read_bytes);
+        // Small responses share a buffer, which is used from its beginning again when it is full and
+        // they are gone.
+        if self.read.capacity() - self.read.len() < self.read_bytes / 4 {
+            self.read.reserve(self.read_bytes);
+        }
         let space = self.read.capacity() - self.read.len();
         let count = ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.read))?;
         if count == space {
@@ -282,6 +286,11 @@ impl Http1Body {
     pub(super) fn into_connection(self) -> Option<Http1> {
         let Self { mut connection, decoder, upload, is_reusable } = self;
         let is_complete = is_reusable && decoder.is_done() && upload.is_none();
+        let Parts { read, read_bytes, .. } = &mut *connection.0;
+        if *read_bytes > READ_BYTES_MIN && read.is_empty() {
+            // An idle connection has no large buffer.
+            (*read, *read_bytes) = (BytesMut::new(), READ_BYTES_MIN);
+        }
         (is_complete && connection.is_alive()).then_some(connection)
     }
 
