@@ -201,8 +201,8 @@ impl HeadExchange {
 impl Parts {
     /// Reads more; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Small responses share a buffer, which is used from its beginning again when it is full and
-        // they are gone.
+        // Small responses share a buffer. When it is full and they are gone, it is used from its
+        // beginning again.
         if self.read.capacity() - self.read.len() < self.read_bytes / 4 {
             self.read.reserve(self.read_bytes);
         }
