@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
+pub mod browser;
 pub mod http;
 pub mod process;
 pub mod service;
