@@ -156,7 +156,7 @@ fn h2load_gets_exactly_the_requests_of_the_rule() {
 }
 
 /// Servers of WebSocket and gRPC; their addresses.
-fn peers() -> (Process, String, String) {
+pub fn peers() -> (Process, String, String) {
     let script = root().join("crates/cli/tests/gateway/peers.py");
     let mut command = Command::new(server("gateway-python"));
     let mut process = Process::start("peers.py", command.arg(script).arg("serve"));

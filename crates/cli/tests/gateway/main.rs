@@ -14,6 +14,7 @@ mod actions;
 mod addresses;
 mod answers;
 mod api_keys;
+mod browser;
 mod clients;
 mod config;
 mod frames;
