@@ -98,9 +98,19 @@ fn limited_by_rules(
         route.limit = Some(LimitConfig { domain, mapping, on_missing });
         config.trusted_proxies = auth.trusted_proxies.networks().to_vec();
     }
+    const KEY: &str = "remote_address";
+    let has_key = domain.descriptors.iter().any(|one| one.key == KEY);
+    if domain.forward_auth.is_none() && !has_key {
+        anyhow::bail!(
+            "--rules: nothing would be limited, the domain `{}` has neither `forward_auth` nor a \
+             descriptor with the key `{KEY}`; call the key of the client address `{KEY}`, or map \
+             requests to descriptors in a file (`--config gateway.yaml`)",
+            domain.name
+        );
+    }
     let text = match domain.forward_auth {
         Some(_) => format!("domain `{}` of the rules, by its `forward_auth`", domain.name),
-        None => format!("domain `{}` of the rules, by client address", domain.name),
+        None => format!("domain `{}` of the rules, by client address (`{KEY}`)", domain.name),
     };
     Ok((config, text))
 }

@@ -35,6 +35,7 @@ struct Paths {
 struct Candidate {
     methods: Vec<Method>,
     route: usize,
+    is_prefix: bool,
 }
 
 /// Why routes cannot be combined.
@@ -73,6 +74,10 @@ impl RouteTable {
             for host in &route.hosts {
                 table.paths(host).insert(index, route).map_err(refuse)?;
             }
+        }
+        let wildcards = table.wildcards.iter_mut().map(|(_, paths)| paths);
+        for paths in table.hosts.values_mut().chain(wildcards).chain([&mut table.any]) {
+            paths.add_general();
         }
         // The longest first: the most specific.
         table.wildcards.sort_by_key(|(host, _)| std::cmp::Reverse(host.len()));
@@ -143,7 +148,8 @@ impl Paths {
         };
         check_pattern(&route.path)?;
         let methods = route.methods.iter().map(method).collect::<Result<_, _>>()?;
-        let candidate = Candidate { methods, route: index };
+        let is_prefix = route.path.ends_with("/*");
+        let candidate = Candidate { methods, route: index, is_prefix };
         for pattern in patterns(&route.path) {
             let known = self.candidates.iter_mut().find(|(known, _)| *known == pattern);
             if let Some((_, candidates)) = known {
@@ -154,7 +160,9 @@ impl Paths {
                         route.path, other.route
                     ));
                 }
-                candidates.push(candidate.clone());
+                // A path is more specific than a prefix that is equal to it.
+                let at = if is_prefix { candidates.len() } else { 0 };
+                candidates.insert(at, candidate.clone());
                 continue;
             }
             let inserted = self.router.insert(&pattern, self.candidates.len());
@@ -162,6 +170,22 @@ impl Paths {
             self.candidates.push((pattern, vec![candidate.clone()]));
         }
         Ok(())
+    }
+
+    /// Adds to each pattern the routes of more general ones: they get the methods that its own
+    /// routes do not have.
+    fn add_general(&mut self) {
+        let mut general = self.candidates.clone();
+        let is_literal = |segment: &&str| !segment.starts_with('{');
+        general.sort_by_cached_key(|(pattern, _)| {
+            let literals = pattern.split('/').filter(is_literal).count();
+            (std::cmp::Reverse(literals), pattern.contains("{*"))
+        });
+        for (pattern, candidates) in &mut self.candidates {
+            let more = general.iter().filter(|(other, _)| other != pattern);
+            let more = more.filter(|(other, _)| covers(other, pattern));
+            candidates.extend(more.flat_map(|(_, candidates)| candidates.iter().cloned()));
+        }
     }
 
     fn find(&self, path: &str, method: &Method) -> Found {
@@ -177,14 +201,20 @@ impl Paths {
 
 impl Candidate {
     fn overlaps(&self, other: &Self) -> bool {
-        self.methods.is_empty()
-            || other.methods.is_empty()
-            || self.methods.iter().any(|method| other.methods.contains(method))
+        self.is_prefix == other.is_prefix
+            && (self.methods.is_empty()
+                || other.methods.is_empty()
+                || self.methods.iter().any(|method| other.methods.contains(method)))
     }
 }
 
 /// Refuses a path that no request has, since requests are matched in normal form.
 fn check_pattern(path: &str) -> Result<(), String> {
+    if path.strip_suffix("/*").unwrap_or(path).contains('*') {
+        return Err(format!(
+            "`{path}` has a `*` that matches only itself; a prefix ends in `/*`, like `/static/*`"
+        ));
+    }
     // Names in braces are not text of a path.
     let literal = |segment| if str::contains(segment, '{') { "x" } else { segment };
     let literals: Vec<_> = path.split('/').map(literal).collect();
@@ -210,6 +240,25 @@ fn patterns(path: &str) -> Vec<String> {
         }
         None => vec![path.to_owned()],
     }
+}
+
+/// Whether every path of a pattern has the form of another one.
+fn covers(general: &str, pattern: &str) -> bool {
+    let mut segments = pattern.split('/');
+    for wanted in general.split('/') {
+        let Some(segment) = segments.next() else { return false };
+        match wanted {
+            _ if wanted.starts_with("{*") => return !segment.is_empty(),
+            _ if wanted.starts_with('{') => {
+                if segment.is_empty() || segment.starts_with("{*") {
+                    return false;
+                }
+            }
+            _ if wanted != segment => return false,
+            _ => {}
+        }
+    }
+    segments.next().is_none()
 }
 
 fn describe(path: &str, error: &InsertError) -> String {

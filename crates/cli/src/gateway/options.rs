@@ -108,6 +108,9 @@ impl GatewayArgs {
         let upstream = upstream.map(|text| text.trim().parse::<ServerConfig>());
         let upstream: Vec<_> = upstream.collect::<Result<_, _>>().context("SLUICEGATE_UPSTREAM")?;
         let target = match (&self.config, self.upstream.is_empty()) {
+            (Some(_), _) if limit.is_some() => bail!(
+                "SLUICEGATE_LIMIT: has no effect beside a file; write the limit into its rules, or remove it"
+            ),
             (Some(path), _) => Target::Config(path.clone()),
             (None, false) => {
                 let limit = self.limit.clone().or(limit);
@@ -218,6 +221,7 @@ mod tests {
             ("", &both[..], "only one of them has an effect"),
             ("--limit 5/s", &both[..1], "--limit: has no effect beside a file"),
             ("--config a --limit 5/s", &[][..], "cannot be used with"),
+            ("--config a", &[("SLUICEGATE_LIMIT", "5/s")][..], "SLUICEGATE_LIMIT: has no effect"),
             ("--config a --upstream http://b", &[][..], "cannot be used with"),
             ("--upstream b", &[][..], "has no scheme"),
             (

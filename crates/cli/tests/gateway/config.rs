@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use crate::gateway::Gateway;
+use crate::support::process::Process;
 use crate::support::upstream::Upstream;
 use crate::support::{Folder, sluicegate};
 
@@ -74,6 +76,22 @@ fn rules_without_a_file_limit_by_their_only_domain() {
     let run = sluicegate(&["gateway", "--upstream", &server, "--rules", two], "");
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("must have one domain, got 2 (`api`, `web`)"), "{}", run.stderr);
+
+    let other = folder.file("other.yaml", &RULES.replace("remote_address", "address"));
+    let run = sluicegate(&["gateway", "--upstream", &server, "--rules", &other], "");
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("--rules: nothing would be limited"), "{}", run.stderr);
+}
+
+#[test]
+fn a_second_process_at_an_address_is_a_warning() {
+    let app = upstream("app");
+    let server = format!("http://{}", app.address);
+    let first = Gateway::start(&["--upstream", &server]);
+    let mut second = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    second.args(["gateway", "--upstream", &server, "--admin", "127.0.0.1:0"]);
+    let mut second = Process::start("gateway", second.args(["--listen", &first.address]));
+    second.says("another process listens here too");
 }
 
 #[test]
@@ -254,10 +272,10 @@ fn an_invalid_change_is_reported_and_the_old_configuration_stays() {
 fn the_start_message_says_what_the_gateway_does() {
     let (folder, app) = (Folder::new(), upstream("app"));
     let path = write(&folder, &file(&app.address, &format!("{OPEN}{LIMITED}")));
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
     command.args(["gateway", "--config", &path]);
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-    let mut process = crate::support::process::Process::start("sluicegate gateway", &mut command);
+    let mut process = Process::start("sluicegate gateway", &mut command);
     for expected in
         ["listen    127.0.0.1:", "upstream  app", "route     /open/*", "route     /api/*"]
     {

@@ -70,14 +70,18 @@ async fn buffer(
 
 /// Whether a body is plain JSON.
 fn is_json(headers: &HeaderMap) -> bool {
-    if headers.contains_key(CONTENT_ENCODING) {
-        return false;
-    }
-    let Some(text) = headers.get(CONTENT_TYPE).and_then(|text| text.to_str().ok()) else {
-        return false;
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(text), None) = (lines.next(), lines.next()) else { return false };
+    let text = text.to_str().unwrap_or_default().to_ascii_lowercase();
+    let mut parts = text.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let is_utf8 = |part: &str| match part.strip_prefix("charset=") {
+        Some(charset) => charset.trim_matches('"') == "utf-8",
+        None => true,
     };
-    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || essence.ends_with("+json")
+    (essence == "application/json" || essence.ends_with("+json"))
+        && parts.all(is_utf8)
+        && !headers.contains_key(CONTENT_ENCODING)
 }
 
 /// A field by its name, or by the names of its parents and dots. Only texts, numbers and booleans
@@ -123,8 +127,14 @@ fn find_all<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a Value>) {
 fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let members = value.as_object()?;
     let found = members.get(name)?;
-    let same = members.keys().filter(|key| key.eq_ignore_ascii_case(name)).count();
+    let name = folded(name);
+    let same = members.keys().filter(|key| folded(key) == name).count();
     (same == 1).then_some(found)
+}
+
+/// A name without case. By way of capitals, because `ſ` and `s` have the same one.
+fn folded(name: &str) -> String {
+    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// A value none of whose objects has a name twice: servers differ in which one they use.
@@ -240,6 +250,7 @@ mod tests {
             (r#"{"user":{"id":"b","i\u0064":"a"}}"#, None),
             (r#"{"user":{"id":"b","ID":"a"}}"#, None),
             (r#"{"User":{"id":"b"},"user":{"id":"a"}}"#, None),
+            (r#"{"u\u017fer":{"id":"b"},"user":{"id":"a"}}"#, None),
             (r#"{"user.id":"b","user":{"id":"a"}}"#, None),
             (r#"{"user":{"id":"a"}} {}"#, None),
             (r#"{"user":{"id":7}}"#, Some("7")),
@@ -258,12 +269,18 @@ mod tests {
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),
             ("application/problem+json", true),
+            ("application/json; charset=\"UTF-8\"", true),
+            ("application/json; charset=utf-7", false),
             ("text/plain", false),
             ("application/jsonp", false),
         ] {
             let value = HeaderValue::from_static(text);
             let mut headers: HeaderMap = [(CONTENT_TYPE, value)].into_iter().collect();
             assert_eq!(is_json(&headers), expected, "{text}");
+            headers.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            assert!(!is_json(&headers), "two types");
+            headers.remove(CONTENT_TYPE);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             assert!(!is_json(&headers));
         }

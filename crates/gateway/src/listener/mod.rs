@@ -28,7 +28,7 @@ use sluicegate_server::telemetry::Event;
 use sluicegate_server::tls::{CertificateFiles, CertificateSource, Tls, TlsError, TlsFiles};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use self::access::Access;
 use self::certificate::ClientCertificate;
@@ -215,6 +215,17 @@ fn tls_files(config: &TlsConfig) -> TlsFiles {
     }
 }
 
+/// Whether a socket of another process is bound to an address that sockets may share.
+fn is_shared(address: SocketAddr) -> bool {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let bound = socket.and_then(|socket| {
+        #[cfg(not(windows))]
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)
+    });
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 /// Binds an address once for each worker: the system distributes connections. All inherited sockets
 /// of the address are used, since connections may wait in each.
 fn bind(
@@ -224,6 +235,10 @@ fn bind(
 ) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
     let mut sockets = inherited;
     let mut bound = address;
+    if sockets.is_empty() && is_shared(address) {
+        warn!(%address, "another process listens here too: each gets some of the connections, and \
+              counts for itself unless both use one store; end it, or listen elsewhere");
+    }
     while sockets.len() < workers {
         let socket = if bound.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         #[cfg(not(windows))]

@@ -1,10 +1,11 @@
 //! Paths, hosts and methods, as the upstream gets them.
 
+use http::Method;
 use sluicegate_config::gateway::route::{Action, RouteConfig};
 use sluicegate_config::gateway::upstream::Balance;
 
 use super::*;
-use crate::route::RouteTable;
+use crate::route::{Found, RouteTable};
 
 /// A server that answers with the first line and the hosts of a request.
 async fn echo() -> String {
@@ -65,9 +66,40 @@ fn a_route_whose_path_no_request_has_is_refused() {
         ("/a;b", "write it without `;`"),
         ("/{id}//b", "write it without `;`"),
         ("/a%2Fb", "write it without `;`"),
+        ("/star*", "a prefix ends in `/*`"),
+        ("/a*/b", "a prefix ends in `/*`"),
     ] {
         let message = refusal(path).unwrap();
         assert!(message.contains(remedy), "{path}: {message}");
+    }
+}
+
+#[test]
+fn a_method_without_a_route_of_its_own_is_of_the_next_one() {
+    let route = |path: &str, methods: &[&str]| {
+        let methods = methods.iter().map(ToString::to_string).collect();
+        RouteConfig { methods, ..RouteConfig::forward(path, 0) }
+    };
+    let table = RouteTable::new(&[
+        route("/*", &["GET"]),
+        route("/login/*", &["PUT"]),
+        route("/login", &["POST"]),
+        route("/users/{id}", &[]),
+        route("/users/me", &["POST"]),
+    ]);
+    let table = table.unwrap();
+    for (method, path, found) in [
+        (Method::POST, "/login", Found::Route(2)),
+        (Method::PUT, "/login", Found::Route(1)),
+        (Method::GET, "/login", Found::Route(0)),
+        (Method::GET, "/login/x", Found::Route(0)),
+        (Method::POST, "/login/x", Found::OtherMethod),
+        (Method::DELETE, "/login", Found::OtherMethod),
+        (Method::POST, "/users/me", Found::Route(4)),
+        (Method::PUT, "/users/me", Found::Route(3)),
+        (Method::GET, "/", Found::Route(0)),
+    ] {
+        assert_eq!(table.find("any", path, &method), found, "{method} {path}");
     }
 }
 

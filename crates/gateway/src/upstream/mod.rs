@@ -100,11 +100,13 @@ impl Upstream {
                 Arc::new(Options { tls: tls.transpose()?, config, workers })
             }
         };
-        Ok(Arc::new_cyclic(|this| Self::start(this, options, configured, previous)))
+        let upstream = Arc::new(Self::with_servers(options, configured, previous));
+        // Only now: a task that does not find its upstream ends.
+        upstream.start(&Arc::downgrade(&upstream));
+        Ok(upstream)
     }
 
-    fn start(
-        this: &Weak<Self>,
+    fn with_servers(
         options: Arc<Options>,
         configured: Vec<ServerConfig>,
         previous: Option<&Arc<Self>>,
@@ -119,7 +121,14 @@ impl Upstream {
             }
         }
         let servers = ArcSwap::from_pointee(servers);
-        let mut tasks = JoinSet::new();
+        let (next, ejecting) = (AtomicUsize::new(0), Mutex::default());
+        Self { options, configured, servers, next, ejecting, tasks: Mutex::default() }
+    }
+
+    /// Starts the background tasks.
+    fn start(&self, this: &Weak<Self>) {
+        let Self { options, configured, tasks, .. } = self;
+        let mut tasks = tasks.lock();
         tasks.spawn(maintain::reap(this.clone(), options.config.timeouts.idle));
         if let Some(check) = options.config.health.clone() {
             tasks.spawn(maintain::check(this.clone(), check));
@@ -135,8 +144,6 @@ impl Upstream {
                 }
             }
         }
-        let (next, ejecting) = (AtomicUsize::new(0), Mutex::default());
-        Self { options, configured, servers, next, ejecting, tasks: Mutex::new(tasks) }
     }
 
     /// Its name.
