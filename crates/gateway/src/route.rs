@@ -247,15 +247,15 @@ fn covers(general: &str, pattern: &str) -> bool {
     let mut segments = pattern.split('/');
     for wanted in general.split('/') {
         let Some(segment) = segments.next() else { return false };
-        match wanted {
-            _ if wanted.starts_with("{*") => return !segment.is_empty(),
-            _ if wanted.starts_with('{') => {
-                if segment.is_empty() || segment.starts_with("{*") {
-                    return false;
-                }
-            }
-            _ if wanted != segment => return false,
-            _ => {}
+        if wanted.starts_with("{*") {
+            return !segment.is_empty();
+        }
+        let is_covered = match wanted.starts_with('{') {
+            true => !segment.is_empty() && !segment.starts_with("{*"),
+            false => wanted == segment,
+        };
+        if !is_covered {
+            return false;
         }
     }
     segments.next().is_none()
