@@ -296,7 +296,8 @@ async fn limits_as_the_guide_says(servers: &[SocketAddr]) {
     let reply = get(servers[0], "/hello", &[]).await.unwrap();
     assert_eq!(reply.status, 400, "without a key: {}", reply.body);
 
-    // 127.0.0.1 is a trusted proxy, with 70 clients; 127.0.0.2 is one client: its headers are ignored.
+    // 127.0.0.1 is a trusted proxy, with 70 clients; 127.0.0.2 is one client: its headers are
+    // ignored.
     assert_eq!(admitted_from(servers[0], Ipv4Addr::LOCALHOST, 70).await, 70);
     let begun = clock.read();
     let admitted = admitted_from(servers[0], Ipv4Addr::new(127, 0, 0, 2), 70).await;

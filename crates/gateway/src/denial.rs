@@ -95,7 +95,7 @@ impl DenialStyle {
         else {
             return;
         };
-        // The request passes, whatever denies it.
+        // The request passes, although limits deny it.
         if !verdict.is_allowed() {
             verdict.outcome = Outcome::Allow { wait: Span::ZERO };
         }

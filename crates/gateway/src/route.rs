@@ -1,7 +1,7 @@
 //! Finds the route of a request by host, path and method.
 //!
 //! A path is exact (`/login`), a template (`/users/{id}`) or a prefix (`/static/*`). The most
-//! specific one applies, whatever the order: exact before template before prefix, and a named host
+//! specific one applies, in any order: exact before template before prefix, and a named host
 //! before `*.example.com` before any host.
 
 use std::collections::HashMap;

@@ -71,7 +71,7 @@ fn the_length_of_a_response() {
                 200,
                 "ok",
             ),
-            // A second response, which nobody has asked for.
+            // A second response, without a request.
             (
                 "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad",
                 200,

@@ -298,7 +298,7 @@ fn a_tunnel_and_a_download_survive_a_change() {
     assert_eq!(text(&mut download, 5), "half ");
     app.arrival();
 
-    // Their upstream and their routes are gone.
+    // Their upstream and their routes are removed.
     let changed = format!(
         "upstreams: {{ new: \"http://{}\" }}\nconnections: {{ open: 3 }}\nroutes:\n  - {{ path: /hold, upstream: new }}\n",
         other.address
@@ -369,7 +369,7 @@ fn addresses_follow_the_file() {
     assert!(head(&mut idle).unwrap().starts_with("HTTP/1.1 200 "), "it stays open");
     assert_eq!(text(&mut idle, 2), "ok");
 
-    // An address that stays has new options, and one that is gone drains.
+    // An address that stays has new options, and a removed one drains.
     write("{ address: 127.0.0.2:0, redirect_to_https: true }");
     gateway.process.says("gateway configuration reloaded");
     assert_eq!(get(&second, "/", &[]).status, 308);

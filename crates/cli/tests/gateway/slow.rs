@@ -154,7 +154,7 @@ fn fill(socket: &mut TcpStream) -> u64 {
 }
 
 /// Streams of a side that does not read, and what the gateway may buffer for each. Much of it is a
-/// reserve of the allocator, whatever the number of streams.
+/// reserve of the allocator, for any number of streams.
 const STREAMS: usize = 64;
 const STREAM_BYTES_MAX: u64 = 1 << 20;
 

@@ -13,7 +13,8 @@ use crate::support::upstream::Upstream;
 
 const RULES: &str = "domain: api\ndescriptors:\n  - key: user\n    limits: { algorithm: fixed_window, rate: 1/year }\n    descriptors:\n      - { key: path, limits: { algorithm: fixed_window, rate: 2/year } }\n";
 
-/// A gateway that admits one request of each user below `/`, and two to each template below `/each`.
+/// A gateway that admits one request of each user below `/`, and two to each template below
+/// `/each`.
 fn start(folder: &Folder, jwks: &str, options: &str) -> Gateway {
     folder.file("rules.yaml", RULES);
     let ok = "respond: { status: 200 }";

@@ -13,7 +13,8 @@ pub const HANG: Duration = Duration::from_secs(60);
 /// A request as the server has read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// First line and headers in order of their names, without those of the proxy, separated by `|`.
+    /// First line and headers in order of their names, without those of the proxy, separated by
+    /// `|`.
     pub head: String,
     pub body: String,
 }

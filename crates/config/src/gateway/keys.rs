@@ -155,7 +155,7 @@ pub(crate) const GATEWAY: Section = Section {
             "routes",
             Kind::List(&Kind::Section(&ROUTE)),
             "[{ path: /*, upstream: api }]",
-            "Routes. The most specific one applies, whatever the order.",
+            "Routes. The most specific one applies, in any order.",
         ),
     ],
 };

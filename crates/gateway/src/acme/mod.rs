@@ -8,7 +8,7 @@
 //!   request of the authority ── challenges ◄──┘ pending tokens, of all nodes
 //! ```
 //!
-//! - A certificate stays in use until another one was verified, whatever fails meanwhile.
+//! - A certificate stays in use until another one was verified; failures do not end it.
 //! - `schedule` decides when to renew and to retry, `order` talks to the authority.
 //! - `state` is the disk, `shared` the store: on Redis one node orders, and the others take the
 //!   certificate and can answer HTTP-01 for it.

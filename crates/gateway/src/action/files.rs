@@ -1,4 +1,4 @@
-//! Files of a directory. Nothing outside of it is served, whatever links and paths say, nor files
+//! Files of a directory. Nothing outside of it is served, by links or paths, nor files
 //! whose name begins with a dot.
 
 use std::fs::{File, Metadata};
@@ -69,7 +69,7 @@ pub(super) async fn respond(
     let opened = match lookup {
         Ok(Ok(Lookup::File(opened))) => opened,
         Ok(Ok(Lookup::Directory)) => return Ok(to_directory(head)),
-        // Whether a file exists, or may be read, is not told apart.
+        // A file that may not be read is as one that does not exist.
         _ => return Err(ProxyError::NoRoute),
     };
     let mut response = Response::new(ResponseBody::empty());

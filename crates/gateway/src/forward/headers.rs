@@ -180,7 +180,7 @@ fn remove_where(
     }
 }
 
-/// Whether a header is of one connection, whatever `Connection` says.
+/// Whether a header is of one connection, also if `Connection` does not name it.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

@@ -169,7 +169,7 @@ impl Identities {
         Ok(this)
     }
 
-    /// Refuses what would never identify anybody.
+    /// Refuses sources that identify no client.
     fn check(&self, routes: &[RouteConfig]) -> Result<(), IdentityError> {
         for (needs, route) in self.needs.iter().zip(routes) {
             let missing = match () {

@@ -2,7 +2,7 @@
 //!
 //! A change is prepared as a whole, so that an invalid one has no effect. Addresses that are new
 //! are bound, and their sockets sent to the workers. Addresses that stay keep their sockets; new
-//! connections see the new options. Addresses that are gone stop accepting, and drain.
+//! connections see the new options. Removed addresses stop accepting, and drain.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -52,13 +52,13 @@ fn everything_is_read_in_its_order() {
 #[test]
 fn parts_of_the_gateway_are_refused() {
     for part in ["jwt plan", "api_key", "json user.id", "ja4", "route or none"] {
-        let told = told(&file(&format!("{{ descriptors: [{{ user: {part} }}] }}")));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("only `sluicegate gateway` knows this part"), "{told:?}");
-        assert!(told[0].contains(&format!("got `{part}`; ")), "{told:?}");
+        let messages = told(&file(&format!("{{ descriptors: [{{ user: {part} }}] }}")));
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert!(messages[0].contains("only `sluicegate gateway` knows this part"), "{messages:?}");
+        assert!(messages[0].contains(&format!("got `{part}`; ")), "{messages:?}");
     }
-    let told = told(&file("{ hits: json cost or 1, descriptors: [{ user: bearer }] }"));
-    assert!(told[0].contains("only `sluicegate gateway` knows this part"), "{told:?}");
+    let messages = told(&file("{ hits: json cost or 1, descriptors: [{ user: bearer }] }"));
+    assert!(messages[0].contains("only `sluicegate gateway` knows this part"), "{messages:?}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub(super) fn write(
     };
     let length = match framing {
         Framing::Length(length) => Some(length),
-        // Methods with a meaning of their own for a body say that there is none.
+        // Methods that usually have a body state that its length is zero.
         Framing::None => {
             let has_length = headers.contains_key(CONTENT_LENGTH)
                 || matches!(*method, Method::POST | Method::PUT | Method::PATCH);
