@@ -169,17 +169,20 @@ pub(crate) enum RequestBody {
 }
 
 impl RequestBody {
-    /// A body within these limits, and its outcome, if there is one.
-    pub(crate) fn new(
-        body: Incoming,
-        limits: BodyLimits,
-    ) -> Result<(Self, Option<BodyOutcome>), ProxyError> {
-        if body.is_end_stream() {
-            return Ok((Self::Empty, None));
+    /// A body within these limits.
+    pub(crate) fn new(body: Incoming, limits: BodyLimits) -> Self {
+        match body.is_end_stream() {
+            true => Self::Empty,
+            false => Self::Client(ClientBody::new(body, limits)),
         }
-        let body = ClientBody::new(body, limits)?;
-        let outcome = body.outcome();
-        Ok((Self::Client(body), Some(outcome)))
+    }
+
+    /// Refuses a body whose length is known, and too large.
+    pub(crate) fn check_length(&self) -> Result<(), ProxyError> {
+        match self {
+            Self::Client(body) => body.check_length(),
+            Self::Empty | Self::Buffered(_) => Ok(()),
+        }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -86,18 +86,11 @@ impl BodyOutcome {
 
 impl<B: Body<Data = Bytes> + Unpin> ClientBody<B> {
     /// Limits a body.
-    ///
-    /// # Errors
-    /// When its length is known, and too large.
-    pub(crate) fn new(body: B, limits: BodyLimits) -> Result<Self, ProxyError> {
-        let BodyLimits { bytes_max, timeout } = limits;
-        if body.size_hint().lower() > bytes_max {
-            return Err(ProxyError::BodyTooLarge);
-        }
-        Ok(Self {
+    pub(crate) fn new(body: B, limits: BodyLimits) -> Self {
+        Self {
             body,
-            bytes_left: bytes_max,
-            timeout,
+            bytes_left: limits.bytes_max,
+            timeout: limits.timeout,
             timer: None,
             outcome: BodyOutcome(Arc::new(BodyState {
                 reason: AtomicU8::new(0),
@@ -105,7 +98,15 @@ impl<B: Body<Data = Bytes> + Unpin> ClientBody<B> {
                 begun: Instant::now(),
                 read_at: AtomicU64::new(0),
             })),
-        })
+        }
+    }
+
+    /// Refuses a body whose length is known, and too large.
+    pub(crate) fn check_length(&self) -> Result<(), ProxyError> {
+        match self.body.size_hint().lower() > self.bytes_left {
+            true => Err(ProxyError::BodyTooLarge),
+            false => Ok(()),
+        }
     }
 
     /// Handle to the outcome.
@@ -202,7 +203,7 @@ pub(crate) mod tests {
 
     async fn read(pieces: &[(u64, usize)]) -> (usize, Option<ProxyError>) {
         let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(30) };
-        let mut body = ClientBody::new(Pieces::new(pieces), limits).unwrap();
+        let mut body = ClientBody::new(Pieces::new(pieces), limits);
         let mut bytes = 0;
         while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
             bytes += frame.data_ref().map_or(0, Bytes::len);

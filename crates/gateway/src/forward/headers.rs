@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, COOKIE, Entry, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderMap, HeaderValue, Request, Version};
+use http::{HeaderMap, HeaderValue, Version};
 use sluicegate_rules::mapping::address_text;
 
 use super::{Forwarding, path};
-use crate::body::RequestBody;
 use crate::error::ProxyError;
 use crate::limit::EXCEEDED;
 
@@ -23,17 +23,17 @@ const OWN: [HeaderName; 6] =
     [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, EXCEEDED];
 
 /// The host that a request is for: of its target, or of its only `Host`.
-pub(crate) fn host_of(request: &Request<impl Sized>) -> Result<&str, ProxyError> {
-    let host = request.headers().get_all(HOST).iter();
+pub(crate) fn host_of(head: &Parts) -> Result<&str, ProxyError> {
+    let host = head.headers.get_all(HOST).iter();
     let mut lines = host.map(|host| host.to_str().ok());
     let header = lines.next();
     if lines.next().is_some() {
         return Err(ProxyError::BadRequest("The request has several Host headers."));
     }
-    let host = match (request.uri().authority(), header) {
+    let host = match (head.uri.authority(), header) {
         (Some(authority), _) => Some(authority.as_str()),
         (None, Some(host)) => host,
-        (None, None) if request.version() == Version::HTTP_10 => Some(""),
+        (None, None) if head.version == Version::HTTP_10 => Some(""),
         (None, None) => return Err(ProxyError::BadRequest("The request has no Host header.")),
     };
     let malformed = ProxyError::BadRequest("The host of the request is malformed.");
@@ -100,17 +100,17 @@ pub(crate) fn remove_named_by_connection(headers: &mut HeaderMap) {
 
 /// Makes the head of a request that of a proxy.
 pub(super) fn rewrite_request(
-    request: &mut Request<RequestBody>,
+    head: &mut Parts,
     forwarding: &Forwarding<'_>,
 ) -> Result<(), ProxyError> {
     // `host_of` has accepted it.
-    let host = match request.uri().authority() {
+    let host = match head.uri.authority() {
         Some(authority) => HeaderValue::from_str(authority.as_str())
             .map_err(|_| ProxyError::BadRequest("The Host is malformed."))?,
-        None => request.headers().get(HOST).cloned().unwrap_or(HeaderValue::from_static("")),
+        None => head.headers.get(HOST).cloned().unwrap_or(HeaderValue::from_static("")),
     };
-    if request.uri().authority().is_some() {
-        let path = match request.uri().path_and_query() {
+    if head.uri.authority().is_some() {
+        let path = match head.uri.path_and_query() {
             // `http://a?x` has no path; as text it gets one.
             Some(query) if query.as_str().starts_with('?') => {
                 let path = PathAndQuery::try_from(query.to_string());
@@ -119,13 +119,13 @@ pub(super) fn rewrite_request(
             Some(path) => path.clone(),
             None => PathAndQuery::from_static("/"),
         };
-        *request.uri_mut() = Uri::from(path);
+        head.uri = Uri::from(path);
     }
     if let Some(prefix) = forwarding.strip_prefix {
-        path::strip_prefix(request.uri_mut(), prefix)?;
+        path::strip_prefix(&mut head.uri, prefix)?;
     }
-    *request.version_mut() = Version::HTTP_11;
-    let headers = request.headers_mut();
+    head.version = Version::HTTP_11;
+    let headers = &mut head.headers;
     let mut has_trailers = false;
     remove_where(headers, |name, value| match name.as_str() {
         // gRPC requires it to pass.

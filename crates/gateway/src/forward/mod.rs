@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
-use http::{Request, Response, StatusCode, Version};
+use http::{Response, StatusCode, Version};
+use hyper::upgrade::OnUpgrade;
 
 pub(crate) use self::headers::{
     check_transfer_encoding, host_of, join_cookies, name_of, remove_named_by_connection,
 };
 pub(crate) use self::path::{LoosePath, matched_form, normalize};
 pub(crate) use self::upgrade::{Tunnel, has_token};
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::ResponseBody;
 use crate::error::ProxyError;
 use crate::header_changes::{HeaderEdits, Placeholders};
-use crate::upstream::{Delivery, Server, Upstream};
+use crate::upstream::{Delivery, Server, Upstream, UpstreamRequest};
 
 /// How a request is forwarded.
 #[derive(Debug, Clone, Copy)]
@@ -47,22 +48,23 @@ pub(crate) struct Forwarding<'a> {
 /// Sends a request to an upstream; the response streams. `server` is the one that got it.
 pub(crate) async fn forward(
     upstream: &Upstream,
-    mut request: Request<RequestBody>,
+    request: &mut UpstreamRequest,
     forwarding: Forwarding<'_>,
     server: &mut Option<Arc<Server>>,
 ) -> Result<Response<ResponseBody>, ProxyError> {
-    let upgrade = upgrade::requested(&request);
-    let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-    headers::rewrite_request(&mut request, &forwarding)?;
+    let upgrade = upgrade::requested(&request.head);
+    // As `hyper::upgrade::on`, which takes a whole request.
+    let client = upgrade.as_ref().and_then(|_| request.head.extensions.remove::<OnUpgrade>());
+    headers::rewrite_request(&mut request.head, &forwarding)?;
     if let Some((edits, values)) = forwarding.edits {
-        edits.apply(request.headers_mut(), values);
+        edits.apply(&mut request.head.headers, values);
     }
     let delivery =
         Delivery { worker: forwarding.worker, key: forwarding.key, is_upgrade: upgrade.is_some() };
     if let Some(upgrade) = upgrade {
-        upgrade::set_headers(request.headers_mut(), upgrade);
+        upgrade::set_headers(&mut request.head.headers, upgrade);
     }
-    let mut response = upstream.send(delivery, &mut request, server).await?;
+    let mut response = upstream.send(delivery, request, server).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Only if the client has asked for it.
         let client = client.ok_or(ProxyError::BadGateway)?;

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, Version};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
@@ -30,16 +31,16 @@ pub(crate) struct Tunnel {
 }
 
 /// The upgrade that a request asks for, if it can be passed on.
-pub(super) fn requested<B>(request: &Request<B>) -> Option<HeaderValue> {
-    if request.version() != Version::HTTP_11 {
+pub(super) fn requested(head: &Parts) -> Option<HeaderValue> {
+    if head.version != Version::HTTP_11 {
         return None;
     }
-    let upgrade = request.headers().get(UPGRADE)?;
-    let mut connection = request.headers().get_all(CONNECTION).iter();
+    let upgrade = head.headers.get(UPGRADE)?;
+    let mut connection = head.headers.get_all(CONNECTION).iter();
     if !connection.any(|line| has_token(line, "upgrade")) {
         return None;
     }
-    let mut lines = request.headers().get_all(UPGRADE).iter();
+    let mut lines = head.headers.get_all(UPGRADE).iter();
     let is_passed = lines.all(|line| line.to_str().is_ok_and(|line| !line.split(',').any(is_http)));
     is_passed.then(|| upgrade.clone())
 }
@@ -131,6 +132,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+
     use super::*;
 
     fn is_requested(version: Version, headers: &[(&str, &str)]) -> bool {
@@ -138,7 +141,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        requested(&request.body(()).unwrap()).is_some()
+        requested(&request.body(()).unwrap().into_parts().0).is_some()
     }
 
     #[test]

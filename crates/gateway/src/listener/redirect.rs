@@ -1,8 +1,9 @@
 //! Redirects of a listener to `https`.
 
 use http::header::{CONTENT_LENGTH, LOCATION};
+use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
 use crate::acme;
 use crate::body::ResponseBody;
@@ -15,15 +16,15 @@ pub(crate) struct HttpsPort(pub(crate) u16);
 
 /// The redirect of a request; `None` for challenges of certificate authorities.
 pub(crate) fn redirect_to_https(
-    request: &Request<impl Sized>,
+    head: &Parts,
     HttpsPort(port): HttpsPort,
 ) -> Result<Option<Response<ResponseBody>>, ProxyError> {
-    if request.uri().path().starts_with(acme::PATH) {
+    if head.uri.path().starts_with(acme::PATH) {
         return Ok(None);
     }
     let malformed = ProxyError::BadRequest("The Host header is malformed.");
-    let host: Authority = host_of(request)?.parse().map_err(|_| malformed)?;
-    let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+    let host: Authority = host_of(head)?.parse().map_err(|_| malformed)?;
+    let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let host = host.host();
     let location = match port {
         443 => format!("https://{host}{path}"),
@@ -40,11 +41,14 @@ pub(crate) fn redirect_to_https(
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+
     use super::*;
 
     fn location(host: &str, path: &str, port: u16) -> Option<String> {
         let request = Request::builder().uri(path).header("host", host).body(()).unwrap();
-        let redirect = redirect_to_https(&request, HttpsPort(port)).unwrap()?;
+        let (head, ()) = request.into_parts();
+        let redirect = redirect_to_https(&head, HttpsPort(port)).unwrap()?;
         assert_eq!(redirect.status(), StatusCode::PERMANENT_REDIRECT);
         Some(redirect.headers()[LOCATION].to_str().unwrap().to_owned())
     }
@@ -62,7 +66,7 @@ mod tests {
         assert_eq!(location("a.example", "/.well-known/acme-challenge/x", 443), None);
         for host in ["a b", "", "a/b"] {
             let request = Request::builder().uri("/").header("host", host).body(()).unwrap();
-            assert!(redirect_to_https(&request, HttpsPort(443)).is_err(), "{host}");
+            assert!(redirect_to_https(&request.into_parts().0, HttpsPort(443)).is_err(), "{host}");
         }
     }
 }

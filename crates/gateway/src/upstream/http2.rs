@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::header::HOST;
+use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
@@ -20,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::UpstreamRequest;
 use super::send_error::SendError;
 use super::server::is_replayable;
 use super::transport::Transport;
@@ -125,19 +127,20 @@ impl Http2 {
 
     pub(super) async fn send(
         mut self,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         scheme: Scheme,
     ) -> Result<(Response<Incoming>, StreamGuard), SendError> {
-        to_http2(request, scheme).ok_or(SendError::Failed)?;
+        to_http2(&mut request.head, scheme).ok_or(SendError::Failed)?;
         let again = replay(request);
-        let taken = std::mem::take(request);
+        let UpstreamRequest { head, body } = std::mem::take(request);
         self.streams.open.fetch_add(1, Relaxed);
         let guard = StreamGuard(self.streams.clone());
-        match self.sender.try_send_request(taken).await {
+        match self.sender.try_send_request(Request::from_parts(head, body)).await {
             Ok(response) => Ok((response, guard)),
             Err(mut error) => Err(match error.take_message() {
                 Some(unsent) => {
-                    *request = unsent;
+                    let (head, body) = unsent.into_parts();
+                    *request = UpstreamRequest { head, body };
                     SendError::Unsent
                 }
                 None if error.error().is_user() => SendError::Body,
@@ -160,12 +163,12 @@ impl Drop for StreamGuard {
 }
 
 /// A copy of a request that may be sent twice.
-fn replay(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+fn replay(request: &UpstreamRequest) -> Option<UpstreamRequest> {
     is_replayable(request).then(|| {
-        let mut copy = Request::new(RequestBody::Empty);
-        *copy.method_mut() = request.method().clone();
-        *copy.uri_mut() = request.uri().clone();
-        *copy.headers_mut() = request.headers().clone();
+        let mut copy = UpstreamRequest::default();
+        copy.head.method = request.head.method.clone();
+        copy.head.uri = request.head.uri.clone();
+        copy.head.headers = request.head.headers.clone();
         copy
     })
 }
@@ -188,16 +191,16 @@ fn is_unprocessed(error: &hyper::Error) -> bool {
 }
 
 /// Gives a request the form of HTTP/2: the host is in its target.
-fn to_http2(request: &mut Request<RequestBody>, scheme: Scheme) -> Option<()> {
-    let host = request.headers_mut().remove(HOST);
+fn to_http2(head: &mut Parts, scheme: Scheme) -> Option<()> {
+    let host = head.headers.remove(HOST);
     if let Some(host) = host {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(scheme);
         parts.authority = Some(Authority::try_from(host.as_bytes()).ok()?);
-        let path = request.uri().path_and_query().cloned();
+        let path = head.uri.path_and_query().cloned();
         parts.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
-        *request.uri_mut() = Uri::from_parts(parts).ok()?;
+        head.uri = Uri::from_parts(parts).ok()?;
     }
-    *request.version_mut() = Version::HTTP_2;
+    head.version = Version::HTTP_2;
     Some(())
 }

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use sluicegate_config::gateway::upstream::{
@@ -60,6 +61,21 @@ pub(crate) struct Upstream {
     ejecting: Mutex<()>,
     /// End with the upstream.
     tasks: Mutex<JoinSet<()>>,
+}
+
+/// A request for an upstream. Its head is large, so it is split from the client's request once and
+/// passed by reference.
+#[derive(Debug)]
+pub(crate) struct UpstreamRequest {
+    pub(crate) head: Parts,
+    pub(crate) body: RequestBody,
+}
+
+impl Default for UpstreamRequest {
+    fn default() -> Self {
+        let (head, body) = Request::<RequestBody>::default().into_parts();
+        Self { head, body }
+    }
 }
 
 /// How a request is sent.
@@ -186,7 +202,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         delivery: Delivery,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         used: &mut Option<Arc<Server>>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
         let choice = self.choice(delivery.key);
@@ -224,7 +240,7 @@ impl Upstream {
         &self,
         server: &Arc<Server>,
         delivery: Delivery,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let sent = if delivery.is_upgrade && server.has_upgrades() {
             Box::pin(server.send_upgrade(request)).await

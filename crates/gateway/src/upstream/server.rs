@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use http::Response;
 use http::uri::Scheme;
-use http::{Request, Response};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use sluicegate_config::gateway::upstream::{
@@ -16,6 +16,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use super::UpstreamRequest;
 use super::balance::stable_hash;
 use super::body::{Reuse, Source, UpstreamBody};
 use super::http1::{HeadTimeout, Http1};
@@ -23,7 +24,6 @@ use super::http2::{Http2, Http2Pool};
 use super::send_error::{ConnectError, SendError};
 use super::tls::UpstreamTlsConfigs;
 use super::transport::Transport;
-use crate::body::RequestBody;
 use crate::client_body::BodyOutcome;
 
 /// Options that all servers of an upstream share.
@@ -189,7 +189,7 @@ impl Server {
     pub(super) async fn send(
         self: &Arc<Self>,
         worker: usize,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let deadline = self.options.config.timeouts.total.map(|total| Instant::now() + total);
         if let Some(connection) = self.take_pooled(worker) {
@@ -215,7 +215,7 @@ impl Server {
         self: &Arc<Self>,
         connection: Connection,
         worker: usize,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         deadline: Option<Instant>,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let is_counted = self.options.config.balance == Balance::LeastConnections;
@@ -227,7 +227,7 @@ impl Server {
                 response.map(|body| Source::Http1(body, Some(reuse)))
             }
             Connection::Http2(connection) => {
-                let body = request.body().outcome();
+                let body = request.body.outcome();
                 let sent = connection.send(request, self.scheme());
                 let sent = Box::pin(self.head_in_time(sent, body, deadline)).await;
                 let (response, stream) = sent?;
@@ -241,7 +241,7 @@ impl Server {
     /// Sends a request that asks for an upgrade of HTTP/1.1, on a connection of its own.
     pub(super) async fn send_upgrade(
         self: &Arc<Self>,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
     ) -> Result<Response<UpstreamBody>, SendError> {
         let transport = timeout(self.options.config.timeouts.connect, self.dial(true)).await;
         let transport = transport.unwrap_or(Err(ConnectError::Timeout));
@@ -261,13 +261,13 @@ impl Server {
     pub(super) async fn check(&self, check: &HealthCheck) -> Result<u16, &'static str> {
         let checked = async {
             let transport = self.dial(false).await.map_err(ConnectError::name)?;
-            let mut request = Request::new(RequestBody::Empty);
-            *request.uri_mut() = check.path.parse().map_err(|_| "its path is malformed")?;
+            let mut request = UpstreamRequest::default();
+            request.head.uri = check.path.parse().map_err(|_| "its path is malformed")?;
             let host = match self.config.host.contains(':') {
                 true => format!("[{}]:{}", self.config.host, self.config.port),
                 false => format!("{}:{}", self.config.host, self.config.port),
             };
-            let headers = request.headers_mut();
+            let headers = &mut request.head.headers;
             let host = host.try_into().map_err(|_| "its host is malformed")?;
             headers.insert(http::header::HOST, host);
             let agent = http::HeaderValue::from_static("sluicegate-health-check");
@@ -448,8 +448,8 @@ impl Drop for RequestGuard {
 
 /// Whether a request may be sent twice: it has no body, and a method that does not change anything
 /// the second time.
-pub(super) fn is_replayable(request: &Request<RequestBody>) -> bool {
-    request.method().is_idempotent() && request.body().is_empty()
+pub(super) fn is_replayable(request: &UpstreamRequest) -> bool {
+    request.head.method.is_idempotent() && request.body.is_empty()
 }
 
 #[cfg(test)]
@@ -465,8 +465,8 @@ pub(super) mod tests {
     #[test]
     fn a_request_with_a_body_or_an_effect_is_not_replayed() {
         let request = |method: http::Method| {
-            let mut request = Request::new(RequestBody::Empty);
-            *request.method_mut() = method;
+            let mut request = UpstreamRequest::default();
+            request.head.method = method;
             is_replayable(&request)
         };
         assert!(request(http::Method::GET) && request(http::Method::DELETE));

@@ -104,7 +104,7 @@ async fn servers_that_a_reload_keeps_have_their_state() {
 /// and has 60 for its first byte.
 async fn upload(pieces: &[(u64, usize)], answer_after: u64) -> Result<(), SendError> {
     let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
-    let mut body = ClientBody::new(Pieces::new(pieces), limits).unwrap();
+    let mut body = ClientBody::new(Pieces::new(pieces), limits);
     let outcome = body.outcome();
     let sent = async {
         while poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx)).await.is_some() {}
@@ -124,7 +124,7 @@ async fn the_time_for_the_first_byte_begins_at_the_end_of_the_request() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_take_the_body_is_not_waited_for() {
     let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
-    let body = ClientBody::new(Pieces::new(&[(0, 1)]), limits).unwrap();
+    let body = ClientBody::new(Pieces::new(&[(0, 1)]), limits);
     let begun = Instant::now();
     let unread = std::future::pending::<Result<(), SendError>>();
     let sent = server("http://10.0.0.1").head_in_time(unread, Some(body.outcome()), None).await;
@@ -135,7 +135,7 @@ async fn a_server_that_does_not_take_the_body_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn the_total_time_includes_the_upload() {
     let limits = BodyLimits { bytes_max: 100, timeout: Duration::from_secs(600) };
-    let body = ClientBody::new(Pieces::new(&[]), limits).unwrap();
+    let body = ClientBody::new(Pieces::new(&[]), limits);
     let begun = Instant::now();
     let deadline = Some(begun + Duration::from_secs(20));
     let unread = std::future::pending::<Result<(), SendError>>();

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode, request};
 use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite as _;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -25,9 +25,10 @@ use tokio_util::io::poll_read_buf;
 use self::decoder::{Decoded, Decoder};
 use self::head::ResponseHead;
 use self::upload::{Upload, UploadError};
+use super::UpstreamRequest;
 use super::send_error::SendError;
 use super::transport::Transport;
-use crate::body::{BoxError, RequestBody};
+use crate::body::BoxError;
 
 /// Bytes of a read, at first and at most: it doubles while reads fill the buffer.
 const READ_BYTES_MIN: usize = 4 << 10;
@@ -90,17 +91,17 @@ impl Http1 {
     /// only read.
     pub(super) async fn send(
         mut self,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         timeout: HeadTimeout,
     ) -> Result<Response<Http1Body>, SendError> {
-        let body = std::mem::take(request.body_mut());
+        let body = std::mem::take(&mut request.body);
         let parts = &mut *self.0;
         parts.write.clear();
         parts.written = 0;
-        let framing = head::write(&mut parts.write, request, &body);
+        let framing = head::write(&mut parts.write, &request.head, &body);
         let mut upload = Some(Upload::new(body, framing));
         let mut exchange = HeadExchange {
-            request: RequestKind::of(request),
+            request: RequestKind::of(&request.head),
             is_answered: false,
             is_write_failed: false,
             waiting_since: None,
@@ -122,10 +123,10 @@ struct RequestKind {
 }
 
 impl RequestKind {
-    fn of(request: &Request<RequestBody>) -> Self {
+    fn of(head: &request::Parts) -> Self {
         Self {
-            is_head: request.method() == Method::HEAD,
-            is_upgrade: request.headers().contains_key(http::header::UPGRADE),
+            is_head: head.method == Method::HEAD,
+            is_upgrade: head.headers.contains_key(http::header::UPGRADE),
         }
     }
 }
