@@ -26,7 +26,9 @@ use crate::forward::{
     normalize, remove_named_by_connection,
 };
 use crate::header_changes::{Placeholders, request_id};
-use crate::limit::{Admission, Decision, EXCEEDED, LimitOptions, attributes, decide};
+use crate::limit::{
+    Admission, Decision, EXCEEDED, LimitOptions, LimitedRequest, attributes, decide,
+};
 use crate::listener::certificate::ClientCertificate;
 use crate::listener::redirect::{HttpsPort, redirect_to_https};
 use crate::metrics::RequestVerdict;
@@ -216,7 +218,7 @@ impl GatewayHandler {
         let mut admission = Admission::default();
         if is_exempt {
             exchange.set_verdict(RequestVerdict::Exempt);
-        } else if route.config.limit.is_some() {
+        } else if let Some(limit) = &route.config.limit {
             let lines = HeaderLines(&head.headers);
             let attributes = attributes(head, &lines, host, client, &identity);
             let options = LimitOptions {
@@ -224,7 +226,9 @@ impl GatewayHandler {
                 style: &self.style,
                 limit_headers: active.limit_headers,
             };
-            match decide(options, route, head, &attributes, &identity, exchange).await? {
+            let attributes = &attributes;
+            let limited = LimitedRequest { route, limit, head, attributes, identity: &identity };
+            match decide(options, limited, exchange).await? {
                 Decision::Denied(response) => return Ok(response),
                 Decision::Admitted(admitted) => admission = admitted,
             }

@@ -1,13 +1,16 @@
 //! Decides whether a request of a route is admitted, by the rules.
 
+use std::cell::Cell;
+
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate::backend::Call;
 use sluicegate::http::HeaderLines;
-use sluicegate::rules::mapping::Attributes;
-use sluicegate::{Checked, Operation, Snapshot, Status};
-use sluicegate_config::gateway::route::{OnLimit, OnMissing};
+use sluicegate::rules::mapping::{Attributes, Described};
+use sluicegate::rules::request::{Descriptor, Request};
+use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
+use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing};
 use sluicegate_server::app::App;
 use sluicegate_server::reservations::{ReservationError, Reservations};
 use sluicegate_server::rls::response::Code;
@@ -54,39 +57,76 @@ pub(crate) struct LimitOptions<'a> {
     pub(crate) limit_headers: bool,
 }
 
+/// A request to decide.
+#[derive(Clone, Copy)]
+pub(crate) struct LimitedRequest<'a> {
+    pub(crate) route: &'a RouteState,
+    pub(crate) limit: &'a LimitConfig,
+    pub(crate) head: &'a Parts,
+    pub(crate) attributes: &'a Attributes<'a>,
+    pub(crate) identity: &'a ClientIdentity<'a>,
+}
+
 /// Decides a request, and charges its limits if it is admitted.
 pub(crate) async fn decide(
     options: LimitOptions<'_>,
-    route: &RouteState,
-    head: &Parts,
-    attributes: &Attributes<'_>,
-    identity: &ClientIdentity<'_>,
+    request: LimitedRequest<'_>,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
-    let LimitOptions { app, style, limit_headers } = options;
-    let Some(limit) = &route.config.limit else {
-        return Ok(Decision::Admitted(Admission::default()));
-    };
-    let engine = app.engine();
-    let (rules, now) = (engine.snapshot(), engine.now());
-    let described = limit.mapping.describe(attributes);
-    let described = described
-        .map_err(|_| ProxyError::BadRequest("A part of the request is not valid text."))?;
-    if let Some(part) = described.missing()
-        && limit.on_missing == OnMissing::Reject
-    {
-        return Err(identity.missing(part));
+    match decide_now(options, request, exchange)? {
+        Some(decision) => Ok(decision),
+        // Boxed, so that the future of requests that need not wait stays small.
+        None => Box::pin(decide_later(options, request, exchange)).await,
     }
+}
+
+thread_local! {
+    /// Its buffers serve one request after the other. They are as large as the largest needs.
+    static REUSED: Cell<Checked> = Cell::default();
+}
+
+/// Decides a request without waiting; `None` if the store has to be called, or a slot to be held.
+fn decide_now(
+    options: LimitOptions<'_>,
+    limited: LimitedRequest<'_>,
+    exchange: &mut Exchange,
+) -> Result<Option<Decision>, ProxyError> {
+    let engine = options.app.engine();
+    let (rules, now) = (engine.snapshot(), engine.now());
+    let described = limited.describe()?;
     let entries = described.entries();
     let descriptors = described.descriptors(&entries);
-    let mut request = described.request(&limit.domain, &descriptors);
-    // A client that names its cost must not name none.
-    request.hits = request.hits.max(1);
-    exchange.set_cost(request.hits, &route.identity);
+    let request = limited.request(&described, &descriptors);
+    exchange.set_cost(request.hits, &limited.route.identity);
+    if rules.slot_descriptor(&request).is_some() {
+        return Ok(None);
+    }
+    let mut checked = REUSED.take();
+    let decided = match engine.check_now(&Call::new(&rules, &request, now), &mut checked) {
+        true => conclude(options, limited, (&rules, now), &request, &checked, exchange).map(Some),
+        false => Ok(None),
+    };
+    REUSED.set(checked);
+    decided
+}
+
+/// Decides a request that waits for the store, or holds a slot.
+async fn decide_later(
+    options: LimitOptions<'_>,
+    limited: LimitedRequest<'_>,
+    exchange: &mut Exchange,
+) -> Result<Decision, ProxyError> {
+    let app = options.app;
+    let engine = app.engine();
+    let (rules, now) = (engine.snapshot(), engine.now());
+    let described = limited.describe()?;
+    let entries = described.entries();
+    let descriptors = described.descriptors(&entries);
+    let request = limited.request(&described, &descriptors);
     let call = Call::new(&rules, &request, now);
     let mut checked = Checked::default();
     if rules.slot_descriptor(&request).is_some() {
-        let ticket = Box::pin(Reservations::check(engine, call, &mut checked)).await;
+        let ticket = Reservations::check(engine, call, &mut checked).await;
         let ticket = ticket.map_err(|error| match error {
             ReservationError::Hold(_) => ProxyError::StoreAway,
             _ => ProxyError::BadRequest("A part of the request is too long."),
@@ -94,14 +134,57 @@ pub(crate) async fn decide(
         if let Some(ticket) = ticket {
             exchange.hold(HeldSlot::new(app, ticket, rules.lease(&checked.plan, now)));
         }
-    } else if !engine.check_now(&call, &mut checked) {
-        let decided = Box::pin(engine.apply(Operation::Hit, call, &mut checked)).await;
+    } else {
+        let decided = engine.apply(Operation::Hit, call, &mut checked).await;
         decided.map_err(|_| ProxyError::StoreAway)?;
     }
-    app.record_unmatched(&rules, &request, &checked).map_err(|_| ProxyError::StoreAway)?;
+    conclude(options, limited, (&rules, now), &request, &checked, exchange)
+}
+
+impl<'a> LimitedRequest<'a> {
+    /// Its descriptors.
+    fn describe(self) -> Result<Described<'a>, ProxyError> {
+        let described = self.limit.mapping.describe(self.attributes);
+        let described = described
+            .map_err(|_| ProxyError::BadRequest("A part of the request is not valid text."))?;
+        match described.missing() {
+            Some(part) if self.limit.on_missing == OnMissing::Reject => {
+                Err(self.identity.missing(part))
+            }
+            _ => Ok(described),
+        }
+    }
+
+    fn request<'d>(
+        self,
+        described: &Described<'_>,
+        descriptors: &'d [Descriptor<'d>],
+    ) -> Request<'d>
+    where
+        'a: 'd,
+    {
+        let mut request = described.request(&self.limit.domain, descriptors);
+        // A client that names its cost must not name none.
+        request.hits = request.hits.max(1);
+        request
+    }
+}
+
+/// What follows from the verdicts: the response of a denial, or headers.
+fn conclude(
+    options: LimitOptions<'_>,
+    limited: LimitedRequest<'_>,
+    (rules, now): (&Snapshot<'_>, Timestamp),
+    request: &Request<'_>,
+    checked: &Checked,
+    exchange: &mut Exchange,
+) -> Result<Decision, ProxyError> {
+    let LimitOptions { app, style, limit_headers } = options;
+    let LimitedRequest { route, limit, head, .. } = limited;
+    app.record_unmatched(rules, request, checked).map_err(|_| ProxyError::StoreAway)?;
     let config = &route.config;
     let mut admission = Admission::default();
-    let is_denied = app.code_of(&rules, &request, &checked) == Code::OverLimit;
+    let is_denied = app.code_of(rules, request, checked) == Code::OverLimit;
     if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
         let verdict = match config.on_limit {
             _ if !is_denied => RequestVerdict::DryRunDenied,
@@ -112,22 +195,22 @@ pub(crate) async fn decide(
         if exchange.has_details() {
             let status = denying_status(&checked.statuses);
             let wait = status.and_then(|status| status.verdict.retry_after());
-            let rule = denying_rule(app, &rules, &checked);
+            let rule = denying_rule(app, rules, checked);
             exchange.set_denial(rule, wait.map(sluicegate::Span::to_duration));
         }
         if verdict == RequestVerdict::Denied {
-            let response = style.response(&config.denial, head, &rules, now, &checked);
+            let response = style.response(&config.denial, head, rules, now, checked);
             return Ok(Decision::Denied(response));
         }
         if verdict == RequestVerdict::Marked {
-            let rule = denying_rule(app, &rules, &checked).unwrap_or_else(|| limit.domain.clone());
+            let rule = denying_rule(app, rules, checked).unwrap_or_else(|| limit.domain.clone());
             let rule = utf8_percent_encode(&rule, ESCAPED).to_string();
             admission.exceeded = HeaderValue::try_from(rule).ok();
         }
     }
     if limit_headers || admission.exceeded.is_some() {
         let mut headers = HeaderMap::new();
-        style.write_headers(&config.denial.hide, &rules, now, &checked, &mut headers);
+        style.write_headers(&config.denial.hide, rules, now, checked, &mut headers);
         admission.headers = Some(headers);
     }
     Ok(Decision::Admitted(admission))

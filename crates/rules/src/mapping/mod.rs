@@ -23,12 +23,17 @@ mod uri;
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
+use smallvec::SmallVec;
+
 pub use self::attributes::{Attributes, Headers, Identity, address_text};
 pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
 pub use self::part::{Part, PartError, Source};
 pub use self::uri::{query_value, without_query};
 
 use crate::request::{Descriptor, Entry, Request};
+
+/// A list that needs no allocation for the entries or descriptors of most requests.
+pub type Few<T> = SmallVec<[T; 3]>;
 
 /// Maximum number of descriptors of a mapping.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -66,9 +71,9 @@ pub struct Mapping {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described<'a> {
     /// The entries of all descriptors, one after the other.
-    entries: Vec<(&'a str, Cow<'a, str>)>,
+    entries: Few<(&'a str, Cow<'a, str>)>,
     /// Where each descriptor ends.
-    ends: Vec<usize>,
+    ends: Few<usize>,
     hits: u64,
     missing: Option<&'a Part>,
 }
@@ -106,7 +111,7 @@ impl Mapping {
     /// When a part is not valid.
     pub fn describe<'a>(&'a self, request: &Attributes<'a>) -> Result<Described<'a>, Unreadable> {
         let mut described =
-            Described { entries: Vec::new(), ends: Vec::new(), hits: 1, missing: None };
+            Described { entries: Few::new(), ends: Few::new(), hits: 1, missing: None };
         for descriptor in &self.descriptors {
             let begin = described.entries.len();
             for (key, part) in descriptor {
@@ -149,13 +154,13 @@ impl<'a> Described<'a> {
     /// All entries; with `descriptors` and `request`, the steps of [`Self::with_request`] for
     /// callers that need a longer lifetime.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry<'_>> {
+    pub fn entries(&self) -> Few<Entry<'_>> {
         self.entries.iter().map(|(key, value)| Entry::new(key, value)).collect()
     }
 
     /// The descriptors, borrowed from `entries`.
     #[must_use]
-    pub fn descriptors<'e>(&self, entries: &'e [Entry<'e>]) -> Vec<Descriptor<'e>> {
+    pub fn descriptors<'e>(&self, entries: &'e [Entry<'e>]) -> Few<Descriptor<'e>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied()).zip(&self.ends);
         begins
             .map(|(begin, end)| Descriptor::of(entries.get(begin..*end).unwrap_or_default()))
