@@ -4,6 +4,9 @@ use std::net::IpAddr;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
+use sluicegate_config::gateway::placeholder::{
+    HEADER_PLACEHOLDERS, TemplatePiece, pieces, unknown_placeholder,
+};
 use sluicegate_config::gateway::route::HeaderChanges;
 
 /// Bytes of a request id that is accepted from a proxy.
@@ -49,7 +52,7 @@ impl HeaderEdits {
                 false => Ok(name),
             }
         };
-        let set = changes.set.iter().map(|(key, value)| Ok((name(key)?, pieces(value))));
+        let set = changes.set.iter().map(|(key, value)| Ok((name(key)?, compile(value)?)));
         let set = set.collect::<Result<Vec<_>, String>>()?;
         let remove = changes.remove.iter().map(name).collect::<Result<Vec<_>, _>>()?;
         Ok((!set.is_empty() || !remove.is_empty()).then_some(Self { set, remove }))
@@ -85,37 +88,15 @@ impl HeaderEdits {
     }
 }
 
-fn pieces(text: &str) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut plain = String::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let known = [
-            ("{client_ip}", Piece::ClientIp),
-            ("{request_id}", Piece::RequestId),
-            ("{host}", Piece::Host),
-        ];
-        let found =
-            known.into_iter().find_map(|(name, piece)| Some((piece, rest.strip_prefix(name)?)));
-        match found {
-            Some((piece, behind)) => {
-                if !plain.is_empty() {
-                    pieces.push(Piece::Text(std::mem::take(&mut plain)));
-                }
-                pieces.push(piece);
-                rest = behind;
-            }
-            None => {
-                let mut characters = rest.chars();
-                plain.extend(characters.next());
-                rest = characters.as_str();
-            }
-        }
-    }
-    if !plain.is_empty() {
-        pieces.push(Piece::Text(plain));
-    }
-    pieces
+fn compile(text: &str) -> Result<Vec<Piece>, String> {
+    let piece = |piece| match piece {
+        TemplatePiece::Text(text) => Ok(Piece::Text(text.to_owned())),
+        TemplatePiece::Placeholder("client_ip") => Ok(Piece::ClientIp),
+        TemplatePiece::Placeholder("request_id") => Ok(Piece::RequestId),
+        TemplatePiece::Placeholder("host") => Ok(Piece::Host),
+        TemplatePiece::Placeholder(name) => Err(unknown_placeholder(name, &HEADER_PLACEHOLDERS)),
+    };
+    pieces(text).into_iter().map(piece).collect()
 }
 
 /// The id of a request: that of a trusted proxy, or a new one.
@@ -153,17 +134,26 @@ mod tests {
             request_id: Some(&id),
             host: "a.example",
         };
-        let set =
-            [("X-All", "{client_ip}/{request_id}/{host}!{other}"), ("Server", "gate"), ("X-E", "")];
+        let set = [
+            ("X-All", "{client_ip}/{request_id}/{host}!{{host}}"),
+            ("Server", "gate"),
+            ("X-E", ""),
+        ];
         let edits = edits(&set, &["X-Powered-By"]).unwrap().unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("x-powered-by", HeaderValue::from_static("php"));
         headers.append("server", HeaderValue::from_static("a"));
         headers.append("server", HeaderValue::from_static("b"));
         edits.apply(&mut headers, values);
-        assert_eq!(headers["x-all"], "192.0.2.1/abc/a.example!{other}");
+        assert_eq!(headers["x-all"], "192.0.2.1/abc/a.example!{host}");
         assert_eq!(headers.get_all("server").iter().collect::<Vec<_>>(), ["gate"]);
         assert!(!headers.contains_key("x-powered-by"));
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused() {
+        let error = edits(&[("X-Client", "{clientip}")], &[]).unwrap_err();
+        assert!(error.contains("`{clientip}`; did you mean `{client_ip}`?"), "{error}");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 pub mod api_keys;
 pub(crate) mod keys;
 pub mod listener;
+pub mod placeholder;
 mod reader;
 pub mod route;
 pub(crate) mod route_keys;

@@ -45,7 +45,7 @@ pub enum Action {
     },
     /// `redirect: { to, status }`.
     Redirect {
-        /// The target; `{path}` and `{query}` are those of the request.
+        /// The target, with [placeholders](super::placeholder::REDIRECT_PLACEHOLDERS).
         to: String,
         /// 301, 302, 303, 307 or 308.
         status: u16,
@@ -128,7 +128,7 @@ pub struct DenialConfig {
 /// Headers that are set and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeaderChanges {
-    /// `set`: names and values; `{client_ip}`, `{request_id}`, `{host}` are replaced.
+    /// `set`: names and values, with [placeholders](super::placeholder::HEADER_PLACEHOLDERS).
     pub set: Vec<(String, String)>,
     /// `remove`: names.
     pub remove: Vec<String>,

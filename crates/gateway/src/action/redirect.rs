@@ -1,16 +1,27 @@
 //! Targets of redirects. No request chooses the host that a client is sent to.
 
 use http::Uri;
+use sluicegate_config::gateway::placeholder::{
+    REDIRECT_PLACEHOLDERS, TemplatePiece, pieces, unknown_placeholder,
+};
 
 /// A target with placeholders for path and query.
 #[derive(Debug)]
-pub(crate) struct RedirectTarget(String);
+pub(crate) struct RedirectTarget(Vec<Piece>);
+
+/// A piece of a target.
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Path,
+    Query,
+}
 
 impl RedirectTarget {
     /// Checks a target.
     ///
     /// # Errors
-    /// When a path could be taken for its host.
+    /// When a placeholder is unknown, or a path could be taken for its host.
     pub(crate) fn new(to: &str) -> Result<Self, String> {
         let host = to.split_once("://").map(|(_, rest)| rest);
         let is_chosen = host.is_some_and(|host| {
@@ -19,45 +30,46 @@ impl RedirectTarget {
             let authority = &host[..end];
             authority.is_empty() || authority.contains(['{', '\\'])
         });
-        match is_chosen || to.starts_with("//") || to.starts_with("/\\") {
-            true => Err(format!(
-                "redirect: `{to}` would let a request choose the host; write it like `https://example.com{{path}}`"
-            )),
-            false => Ok(Self(to.to_owned())),
+        if is_chosen || to.starts_with("//") || to.starts_with("/\\") {
+            return Err(format!(
+                "`{to}` would let a request choose the host; write it like `https://example.com{{path}}`"
+            ));
         }
+        let piece = |piece| match piece {
+            TemplatePiece::Text(text) => Ok(Piece::Text(text.to_owned())),
+            TemplatePiece::Placeholder("path") => Ok(Piece::Path),
+            TemplatePiece::Placeholder("query") => Ok(Piece::Query),
+            TemplatePiece::Placeholder(name) => {
+                Err(unknown_placeholder(name, &REDIRECT_PLACEHOLDERS))
+            }
+        };
+        pieces(to).into_iter().map(piece).collect::<Result<_, _>>().map(Self)
     }
 
     /// The target of a request. Its path is in normal form: it begins with one slash.
     pub(super) fn location(&self, uri: &Uri) -> String {
         let mut location = String::new();
-        let mut rest = self.0.as_str();
-        while let Some(at) = rest.find('{') {
-            location.push_str(&rest[..at]);
-            rest = &rest[at..];
-            if let Some(behind) = rest.strip_prefix("{path}") {
-                let path = uri.path();
-                // Two slashes would begin a host.
-                let path = match location.ends_with('/') {
-                    true => path.trim_start_matches('/'),
-                    false => path,
-                };
-                // Browsers take a backslash for a slash.
-                location.push_str(&path.replace('\\', "%5C"));
-                rest = behind;
-            } else if let Some(behind) = rest.strip_prefix("{query}") {
-                if let Some(query) = uri.query() {
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => location.push_str(text),
+                Piece::Path => {
+                    // Two slashes would begin a host.
+                    let path = match location.ends_with('/') {
+                        true => uri.path().trim_start_matches('/'),
+                        false => uri.path(),
+                    };
+                    // Browsers take a backslash for a slash.
+                    location.push_str(&path.replace('\\', "%5C"));
+                }
+                Piece::Query => {
+                    let Some(query) = uri.query() else { continue };
                     if !location.ends_with(['?', '&']) {
                         location.push(if location.contains('?') { '&' } else { '?' });
                     }
                     location.push_str(query);
                 }
-                rest = behind;
-            } else {
-                location.push('{');
-                rest = &rest[1..];
             }
         }
-        location.push_str(rest);
         location
     }
 }
@@ -83,10 +95,16 @@ mod tests {
             ("{path}/", "/x", "/x/"),
             ("/{path}", "/x", "/x"),
             ("/new", "/x?z", "/new"),
-            ("/{other}", "/x", "/{other}"),
+            ("/{{path}}", "/x", "/{path}"),
         ] {
             assert_eq!(location(to, uri), expected, "{to}");
         }
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused() {
+        let error = RedirectTarget::new("/{pth}").unwrap_err();
+        assert!(error.contains("did you mean `{path}`?"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Span;
 
 use crate::gateway::keys::COUNT_MAX;
+use crate::gateway::placeholder::{self, HEADER_PLACEHOLDERS, REDIRECT_PLACEHOLDERS};
 use crate::gateway::upstream::ServerConfig;
 use crate::problem::quoted;
 use crate::units::{self, UnitError};
@@ -167,6 +168,12 @@ pub(super) fn header_value(text: &str) -> Parsed<String> {
     }
 }
 
+/// Value of a header, with placeholders.
+pub(super) fn header_template(text: &str) -> Parsed<String> {
+    placeholder::check(text, &HEADER_PLACEHOLDERS)?;
+    header_value(text)
+}
+
 /// A host in lower case, or `*.` and a host.
 pub(super) fn host(text: &str) -> Parsed<String> {
     let lower = text.trim().to_ascii_lowercase();
@@ -270,6 +277,7 @@ pub(super) fn redirect_status(text: &str) -> Parsed<u16> {
 
 /// A target of a redirect: absolute, or a path.
 pub(super) fn redirect_target(text: &str) -> Parsed<String> {
+    placeholder::check(text, &REDIRECT_PLACEHOLDERS)?;
     let is_absolute = text.starts_with("http://") || text.starts_with("https://");
     let is_path = text.starts_with('/') || text.starts_with("{path}");
     match (is_absolute || is_path) && header_value(text).is_ok() {

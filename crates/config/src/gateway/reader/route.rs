@@ -306,7 +306,7 @@ impl GatewayReader<'_> {
                     if let Err(error) = parse::header_name(name) {
                         value.refuse(self.report, error.into_message());
                     }
-                    if let Ok(text) = value.read("text", parse::header_value, self.report) {
+                    if let Ok(text) = value.read("text", parse::header_template, self.report) {
                         set.push((name.to_owned(), text));
                     }
                 }
