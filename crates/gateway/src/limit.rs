@@ -8,13 +8,14 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate::backend::Call;
 use sluicegate::http::HeaderLines;
 use sluicegate::rules::mapping::{Attributes, Described};
+use sluicegate::rules::plan::List;
 use sluicegate::rules::request::{Descriptor, Request};
 use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
 use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing};
 use sluicegate_server::app::App;
 use sluicegate_server::reservations::{ReservationError, Reservations};
 use sluicegate_server::rls::response::Code;
-use sluicegate_server::status::{denying_status, rule_of};
+use sluicegate_server::status::{denying_status, policies, rule_of};
 
 use crate::body::ResponseBody;
 use crate::denial::DenialStyle;
@@ -128,7 +129,7 @@ async fn decide_later(
     if rules.slot_descriptor(&request).is_some() {
         let ticket = Reservations::check(engine, call, &mut checked).await;
         let ticket = ticket.map_err(|error| match error {
-            ReservationError::Hold(_) => ProxyError::StoreAway,
+            ReservationError::Hold(_) => undecided(exchange),
             _ => ProxyError::BadRequest("A part of the request is too long."),
         })?;
         if let Some(ticket) = ticket {
@@ -136,7 +137,7 @@ async fn decide_later(
         }
     } else {
         let decided = engine.apply(Operation::Hit, call, &mut checked).await;
-        decided.map_err(|_| ProxyError::StoreAway)?;
+        decided.map_err(|_| undecided(exchange))?;
     }
     conclude(options, limited, (&rules, now), &request, &checked, exchange)
 }
@@ -207,6 +208,8 @@ fn conclude(
             let rule = utf8_percent_encode(&rule, ESCAPED).to_string();
             admission.exceeded = HeaderValue::try_from(rule).ok();
         }
+    } else {
+        exchange.set_verdict(admitted_verdict(rules, checked));
     }
     if limit_headers || admission.exceeded.is_some() {
         let mut headers = HeaderMap::new();
@@ -214,6 +217,25 @@ fn conclude(
         admission.headers = Some(headers);
     }
     Ok(Decision::Admitted(admission))
+}
+
+/// The error of a request that a rule does not admit without the store.
+fn undecided(exchange: &mut Exchange) -> ProxyError {
+    exchange.set_verdict(RequestVerdict::Undecided);
+    ProxyError::StoreAway
+}
+
+/// The verdict on a request that no limit denies, or would.
+fn admitted_verdict(rules: &Snapshot<'_>, checked: &Checked) -> RequestVerdict {
+    if checked.listed().is_some_and(|listed| listed.list == List::Allow) {
+        return RequestVerdict::Exempt;
+    }
+    let limited = checked.statuses.iter().filter(|one| !policies(one.target, rules).is_empty());
+    limited.fold(RequestVerdict::None, |verdict, status| match status.verdict.decided_by {
+        Some(_) if verdict != RequestVerdict::Undecided => RequestVerdict::Passed,
+        // `on_store_failure: allow` admits without a decision.
+        _ => RequestVerdict::Undecided,
+    })
 }
 
 /// Whether a limit in shadow mode would deny.

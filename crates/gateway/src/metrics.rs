@@ -22,8 +22,10 @@ const LISTED_MAX: usize = 1_000;
 /// What the limits decided about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum RequestVerdict {
-    /// No limit denies it.
+    /// Nothing: no limit applies to it, or it was answered before its limits.
     #[default]
+    None,
+    /// Every limit that applies to it admits it.
     Passed,
     /// A limit denies it.
     Denied,
@@ -31,8 +33,10 @@ pub(crate) enum RequestVerdict {
     DryRunDenied,
     /// A limit denies it, and it is forwarded with a header.
     Marked,
-    /// An access list exempts the client.
+    /// An access list, or an allow list of the rules, exempts it.
     Exempt,
+    /// The store did not answer for a limit, and no other one denies it.
+    Undecided,
 }
 
 /// Counters of a route, striped by thread.
@@ -69,17 +73,26 @@ const BUCKETS: usize = MICROS + 1;
 const COUNT: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
 
 impl RequestVerdict {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Passed, Self::Denied, Self::DryRunDenied, Self::Marked, Self::Exempt];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::None,
+        Self::Passed,
+        Self::Denied,
+        Self::DryRunDenied,
+        Self::Marked,
+        Self::Exempt,
+        Self::Undecided,
+    ];
 
     /// Its name, in logs and metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::None => "none",
             Self::Passed => "passed",
             Self::Denied => "denied",
             Self::DryRunDenied => "dry_run_denied",
             Self::Marked => "marked",
             Self::Exempt => "exempt",
+            Self::Undecided => "undecided",
         }
     }
 }
@@ -219,13 +232,23 @@ mod tests {
         metrics.fail(ProxyError::Timeout);
         metrics.fail(ProxyError::NoRoute);
         assert_eq!(metrics.sum(IN_FLIGHT), 1);
-        assert_eq!(metrics.sum(RequestVerdict::ALL.len()), 1, "2xx, passed");
-        assert_eq!(metrics.sum(3 * RequestVerdict::ALL.len() + 1), 1, "4xx, denied");
+        let count = |class: usize, verdict: RequestVerdict| {
+            metrics.sum(class * RequestVerdict::ALL.len() + verdict as usize)
+        };
+        assert_eq!(count(1, RequestVerdict::Passed), 1, "2xx");
+        assert_eq!(count(3, RequestVerdict::Denied), 1, "4xx");
         assert_eq!((metrics.sum(BYTES), metrics.sum(MICROS)), (20, 6_000));
         assert_eq!(metrics.times().count(), 2);
         let errors: Vec<u64> =
             (0..UPSTREAM_ERRORS.len()).map(|at| metrics.sum(ERRORS + at)).collect();
         assert_eq!(errors, [0, 1, 0]);
+    }
+
+    #[test]
+    fn every_verdict_has_counters_of_its_own() {
+        for (index, verdict) in RequestVerdict::ALL.into_iter().enumerate() {
+            assert_eq!(verdict as usize, index, "{verdict:?}");
+        }
     }
 
     #[test]

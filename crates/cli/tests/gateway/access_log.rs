@@ -130,6 +130,7 @@ fn requests_beyond_the_bound_in_flight_are_logged_and_counted() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     let line: Value = serde_json::from_str(&gateway.process.says("\"verdict\":")).unwrap();
     assert_eq!((&line["status"], &line["error"]), (&503.into(), &"overload".into()), "{line}");
+    assert_eq!(line["verdict"], "none", "its limits were not checked");
     assert_eq!((&line["client"], &line["path"]), (&"127.0.0.1".into(), &"/api/a".into()), "{line}");
     assert_eq!(gateway.metric("sluicegate_gateway_overload_total").unwrap(), "1");
 }
@@ -159,7 +160,7 @@ fn metrics_of_each_route() {
     assert_eq!(requests("api", "2xx", "passed").as_deref(), Some("1"));
     assert_eq!(requests("api", "4xx", "denied").as_deref(), Some("1"));
     assert_eq!(requests("trial", "2xx", "dry_run_denied").as_deref(), Some("1"));
-    assert_eq!(requests("unmatched", "4xx", "passed").as_deref(), Some("1"));
+    assert_eq!(requests("unmatched", "4xx", "none").as_deref(), Some("1"));
     let value = |name: &str| gateway.metric(name).unwrap();
     assert_eq!(value(r#"sluicegate_gateway_request_duration_seconds_count{route="api"}"#), "2");
     assert_eq!(value(r#"sluicegate_gateway_requests_in_flight{route="api"}"#), "0");

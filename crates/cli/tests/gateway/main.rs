@@ -31,4 +31,5 @@ mod smuggling;
 mod tls;
 mod tls_identity;
 mod tokens;
+mod verdicts;
 mod wire;

@@ -257,6 +257,19 @@ fn a_store_that_is_away_follows_the_policy_of_the_rules() {
             "local" => assert!(statuses[0] == 200 && statuses[3] == 429, "{statuses:?}"),
             _ => assert_eq!(statuses, [503; 4]),
         }
+        let verdicts = |status: &str, verdict: &str| {
+            let labels = format!(r#"{{route="/*",status="{status}",verdict="{verdict}"}}"#);
+            let count = gateway.metric(&format!("sluicegate_gateway_requests_total{labels}"));
+            count.map_or(0, |count| count.parse().unwrap())
+        };
+        match *policy {
+            "allow" => {
+                assert_eq!((verdicts("2xx", "passed"), verdicts("2xx", "undecided")), (1, 4))
+            }
+            "deny" => assert_eq!((verdicts("2xx", "passed"), verdicts("4xx", "denied")), (1, 4)),
+            "local" => assert_eq!(verdicts("2xx", "passed") + verdicts("4xx", "denied"), 5),
+            _ => assert_eq!((verdicts("2xx", "passed"), verdicts("5xx", "undecided")), (1, 4)),
+        }
     }
     let (_, gateway, _) = &running[3];
     let failed = gateway.get("/");
