@@ -12,6 +12,7 @@ mod access_log;
 mod acme;
 mod actions;
 mod addresses;
+mod alerts;
 mod answers;
 mod api_keys;
 mod browser;
