@@ -191,6 +191,13 @@ impl Report {
         Reported
     }
 
+    /// Adds a problem of a later check, unless its place already has one.
+    pub(crate) fn add_later(&mut self, problem: Problem) {
+        if !self.problems.iter().any(|known| known.at == problem.at) {
+            self.add(problem.at, problem.path, problem.message);
+        }
+    }
+
     /// Adds a warning.
     pub(crate) fn warn(&mut self, at: Position, path: impl Display, message: String) {
         push(&mut self.warnings, &self.source, at, path, message, MORE_WARNINGS);

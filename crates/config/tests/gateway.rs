@@ -171,7 +171,7 @@ fn limits_that_the_rules_do_not_have_are_warnings() {
 fn a_problem_of_a_route_is_at_its_path() {
     let text = "upstreams: { api: http://127.0.0.1:3000 }\nroutes:\n- { path: /a, upstream: api }\n\
                 - { upstream: api, path: /a }\n";
-    let problem = loaded(text).route_problem(1, "twice; remove one".to_owned());
+    let problem = loaded(text).route_problem(1, "path", "twice; remove one".to_owned());
     assert_eq!(problem.to_string(), "gateway.yaml:4:26: routes[1].path: twice; remove one");
 }
 

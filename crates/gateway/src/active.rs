@@ -8,7 +8,6 @@ use std::sync::Arc;
 use http::HeaderName;
 use sluicegate::LimitError;
 use sluicegate::http::HeaderLines;
-use sluicegate_config::gateway::route::RouteConfig;
 use sluicegate_config::gateway::upstream::UpstreamConfig;
 use sluicegate_config::gateway::{ClientTimeouts, GatewayConfig};
 use sluicegate_rules::mapping::Proxies;
@@ -52,8 +51,8 @@ pub(crate) struct Active {
 /// Why a configuration cannot be used.
 #[derive(Debug)]
 pub(crate) enum CompileError {
-    /// Routes cannot be combined.
-    Route(RouteError),
+    /// Routes cannot be used.
+    Routes(Vec<RouteError>),
     /// Options of an upstream cannot be used.
     Upstream(TlsOptionsError),
     /// An access list is invalid.
@@ -74,7 +73,6 @@ impl Active {
         workers: usize,
         previous: Option<&Self>,
     ) -> Result<Self, CompileError> {
-        let table = RouteTable::new(&config.routes).map_err(CompileError::Route)?;
         let upstream = |config: &UpstreamConfig| {
             let mut known = previous.iter().flat_map(|previous| &previous.upstreams);
             let known = known.find(|upstream| upstream.name() == config.name);
@@ -95,11 +93,20 @@ impl Active {
             let known = metrics.get(name).cloned();
             known.unwrap_or_else(|| RouteMetrics::new(name))
         };
-        let route = |(index, route): (usize, &RouteConfig)| {
-            let failed = |message| CompileError::Route(RouteError { route: index, message });
-            RouteState::new(route, of_name(&route.name)).map_err(failed)
+        let (mut routes, mut errors) = (Vec::new(), Vec::new());
+        for (index, route) in config.routes.iter().enumerate() {
+            match RouteState::new(index, route, of_name(&route.name)) {
+                Ok(route) => routes.push(route),
+                Err(found) => errors.extend(found),
+            }
+        }
+        let table = match RouteTable::new(&config.routes) {
+            Ok(table) if errors.is_empty() => table,
+            table => {
+                errors.extend(table.err().into_iter().flatten());
+                return Err(CompileError::Routes(errors));
+            }
         };
-        let routes = config.routes.iter().enumerate().map(route).collect::<Result<_, _>>()?;
         let access_log = match &config.access_log {
             None => None,
             Some(log) => {
@@ -159,7 +166,10 @@ impl Active {
 impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Route(error) => error.fmt(f),
+            Self::Routes(errors) => {
+                let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
             Self::Upstream(error) => error.fmt(f),
             Self::Option(message) => f.write_str(message),
             Self::Access(error) => write!(f, "access: {error}"),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sluicegate::{REPORT_EVERY, RULES_POLL_INTERVAL, Timestamp};
 use sluicegate_config::files::{self, FileError, ReadOptions};
 use sluicegate_config::gateway::listener::ListenerConfig;
-use sluicegate_config::gateway::{GatewayConfig, LoadedGateway, load_with_files};
+use sluicegate_config::gateway::{GatewayConfig, LoadedGateway, load_checked};
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Invalid, Source};
 use sluicegate_config::watch::{PollResult, Watch};
@@ -64,25 +64,26 @@ pub enum ConfigError {
 /// All problems.
 pub fn checked(source: &Source, has_own_rules: bool) -> Result<LoadedGateway, Invalid> {
     let base = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-    let loaded = load_with_files(source, base)?;
+    load_checked(source, base, |loaded| route_problems(loaded, has_own_rules))
+}
+
+/// Problems of routes beyond their own keys.
+fn route_problems(loaded: &LoadedGateway, has_own_rules: bool) -> Vec<Problem> {
     let routes = &loaded.config.routes;
-    let unusable = || {
-        let mut checked = routes.iter().map(RouteState::check).enumerate();
-        checked.find_map(|(route, checked)| Some(RouteError { route, message: checked.err()? }))
+    let mut errors = RouteTable::new(routes).err().unwrap_or_default();
+    errors.extend(RouteState::check(routes));
+    let problem = |error: RouteError| {
+        let message = error.message(|route| loaded.route_path(route).to_owned());
+        loaded.route_problem(error.route, &error.key, message)
     };
-    let overlap = RouteTable::new(routes).err().or_else(unusable);
-    let overlap = overlap.map(|error| loaded.route_problem(error.route, error.message));
+    let mut problems: Vec<Problem> = errors.into_iter().map(problem).collect();
     let limited = routes.iter().position(|route| route.limit.is_some());
-    let has_rules = has_own_rules || !loaded.config.rules.is_empty();
-    let unlimited = limited.filter(|_| !has_rules).map(|route| {
+    if let Some(route) = limited.filter(|_| !has_own_rules && !loaded.has_rules()) {
         let message = "no rules are named, so nothing would be limited; add `rules: rules.yaml`, or \
                        give `--rules`";
-        loaded.limit_problem(route, message.to_owned())
-    });
-    match overlap.or(unlimited) {
-        Some(problem) => Err(Invalid { problems: problem.into(), warnings: loaded.warnings }),
-        None => Ok(loaded),
+        problems.push(loaded.limit_problem(route, message.to_owned()));
     }
+    problems
 }
 
 impl ConfigFile {
@@ -128,6 +129,8 @@ pub(crate) struct ConfigFollower {
     /// The configuration in force.
     active: GatewayConfig,
     rules: RulesSettings,
+    /// Whether the rules have changed, which warnings about this file depend on.
+    rules_watch: Watch,
     /// When the last problem was reported.
     failed: Option<Instant>,
     /// Whether the file may have changed since it was loaded, before it was followed.
@@ -140,6 +143,8 @@ pub(crate) enum ConfigChange {
     Valid(Box<GatewayConfig>, Vec<Problem>),
     /// The active configuration stays.
     Refused(ConfigError),
+    /// The rules have changed, and not the file; warnings about both.
+    Rules(Vec<Problem>),
 }
 
 impl ConfigFollower {
@@ -147,7 +152,17 @@ impl ConfigFollower {
     pub(crate) fn new(file: ConfigFile, active: GatewayConfig, rules: RulesSettings) -> Self {
         let mut watch = Watch::new([&file.path], ReadOptions::default());
         let _ = watch.read();
-        Self { file, watch, active, rules, failed: None, is_first: true }
+        let mut rules_watch = Watch::new(&rules.paths, rules.files);
+        let _ = rules_watch.read();
+        Self { file, watch, active, rules, rules_watch, failed: None, is_first: true }
+    }
+
+    /// Warnings that changed rules cause; the file is the active one.
+    fn poll_rules(&mut self) -> Option<ConfigChange> {
+        let PollResult::Changed(Ok(_)) = self.rules_watch.poll() else { return None };
+        let loaded = self.file.load().ok().filter(|loaded| loaded.config == self.active)?;
+        let warnings = rule_warnings(&loaded, &self.rules);
+        (!warnings.is_empty()).then_some(ConfigChange::Rules(warnings))
     }
 
     /// Looks at the file once; `None` if there is nothing to report.
@@ -158,7 +173,7 @@ impl ConfigFollower {
         let sources = match self.watch.poll() {
             PollResult::Changed(sources) => sources,
             PollResult::Same | PollResult::Changing if is_read => self.watch.read(),
-            PollResult::Same | PollResult::Changing => return None,
+            PollResult::Same | PollResult::Changing => return self.poll_rules(),
         };
         let read = sources.map_err(ConfigError::Unreadable);
         let read = read.and_then(|sources| self.file.read(sources));
@@ -298,7 +313,9 @@ pub(crate) fn run(
             });
             let Ok((same, change)) = polled.await else { return };
             follower = same;
-            if let Some(change) = change {
+            if let Some(ConfigChange::Rules(warnings)) = &change {
+                warnings.iter().for_each(|warning| events::rules_warning(warning));
+            } else if let Some(change) = change {
                 let is_applied = apply(change, &app, &active, &mut listeners.lock(), &status);
                 follower.failed = (!is_applied).then(Instant::now);
             }
@@ -329,6 +346,7 @@ fn apply(
     let (config, warnings) = match change {
         ConfigChange::Valid(config, warnings) => (config, warnings),
         ConfigChange::Refused(error) => return refuse(&error),
+        ConfigChange::Rules(_) => return true,
     };
     let prepared = match listeners.prepare(&config.listeners, |_| Vec::new()) {
         Ok(prepared) => prepared,

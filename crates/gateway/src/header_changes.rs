@@ -42,8 +42,8 @@ impl HeaderEdits {
     /// Compiles changes; `None` if there are none.
     ///
     /// # Errors
-    /// When a header cannot be changed.
-    pub(crate) fn new(changes: &HeaderChanges) -> Result<Option<Self>, String> {
+    /// All headers that cannot be changed, such as `set.Connection`, with the reason.
+    pub(crate) fn new(changes: &HeaderChanges) -> Result<Option<Self>, Vec<(String, String)>> {
         let name = |text: &String| {
             let name = HeaderName::from_bytes(text.as_bytes());
             let name = name.map_err(|_| format!("`{text}` is not the name of a header"))?;
@@ -52,10 +52,25 @@ impl HeaderEdits {
                 false => Ok(name),
             }
         };
-        let set = changes.set.iter().map(|(key, value)| Ok((name(key)?, compile(value)?)));
-        let set = set.collect::<Result<Vec<_>, String>>()?;
-        let remove = changes.remove.iter().map(name).collect::<Result<Vec<_>, _>>()?;
-        Ok((!set.is_empty() || !remove.is_empty()).then_some(Self { set, remove }))
+        let mut errors = Vec::new();
+        let mut edits = Self::default();
+        for (key, value) in &changes.set {
+            match name(key).and_then(|name| Ok((name, compile(value)?))) {
+                Ok(change) => edits.set.push(change),
+                Err(message) => errors.push((format!("set.{key}"), message)),
+            }
+        }
+        for key in &changes.remove {
+            match name(key) {
+                Ok(name) => edits.remove.push(name),
+                Err(message) => errors.push((format!("remove.{key}"), message)),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let is_empty = edits.set.is_empty() && edits.remove.is_empty();
+        Ok((!is_empty).then_some(edits))
     }
 
     /// Applies them.
@@ -120,10 +135,11 @@ mod tests {
     const ID: HeaderName = HeaderName::from_static("x-request-id");
 
     fn edits(set: &[(&str, &str)], remove: &[&str]) -> Result<Option<HeaderEdits>, String> {
-        HeaderEdits::new(&HeaderChanges {
+        let changes = HeaderChanges {
             set: set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             remove: remove.iter().map(|name| (*name).into()).collect(),
-        })
+        };
+        HeaderEdits::new(&changes).map_err(|errors| format!("{errors:?}"))
     }
 
     #[test]

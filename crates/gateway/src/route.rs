@@ -43,8 +43,38 @@ struct Candidate {
 pub struct RouteError {
     /// Index of the route.
     pub route: usize,
-    /// The reason, with the remedy.
-    pub message: String,
+    /// The key below the route, such as `path` or `request_headers.set.Host`.
+    pub key: String,
+    /// The reason.
+    pub reason: RouteProblem,
+}
+
+/// The reason why a route cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteProblem {
+    /// Another route has its path.
+    Overlap {
+        /// The path.
+        path: String,
+        /// Index of the other route.
+        other: usize,
+    },
+    /// Another reason, with the remedy.
+    Invalid(String),
+}
+
+impl RouteError {
+    /// The reason with the remedy; `path_of` gives the place of a route in the file.
+    #[must_use]
+    pub fn message(&self, path_of: impl Fn(usize) -> String) -> String {
+        match &self.reason {
+            RouteProblem::Overlap { path, other } => format!(
+                "`{path}` is the path of {} too; remove one, or give them different hosts or methods",
+                path_of(*other)
+            ),
+            RouteProblem::Invalid(message) => message.clone(),
+        }
+    }
 }
 
 /// Result of a search.
@@ -62,18 +92,25 @@ impl RouteTable {
     /// Compiles the routes.
     ///
     /// # Errors
-    /// When a path is malformed, or two routes apply to the same requests.
-    pub fn new(routes: &[RouteConfig]) -> Result<Self, RouteError> {
+    /// All routes whose path is malformed, or that apply to the requests of another one.
+    pub fn new(routes: &[RouteConfig]) -> Result<Self, Vec<RouteError>> {
         let mut table =
             Self { hosts: HashMap::new(), wildcards: Vec::new(), any: Paths::default() };
+        let mut errors = Vec::new();
         for (index, route) in routes.iter().enumerate() {
-            let refuse = |message| RouteError { route: index, message };
+            let mut inserted = Ok(());
             if route.hosts.is_empty() {
-                table.any.insert(index, route).map_err(refuse)?;
+                inserted = table.any.insert(index, route);
             }
             for host in &route.hosts {
-                table.paths(host).insert(index, route).map_err(refuse)?;
+                // One problem of a path for all hosts.
+                inserted = inserted.and_then(|()| table.paths(host).insert(index, route));
             }
+            let refuse = |reason| RouteError { route: index, key: "path".to_owned(), reason };
+            errors.extend(inserted.err().map(refuse));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let wildcards = table.wildcards.iter_mut().map(|(_, paths)| paths);
         for paths in table.hosts.values_mut().chain(wildcards).chain([&mut table.any]) {
@@ -141,12 +178,13 @@ pub fn matching_order(routes: &[RouteConfig]) -> Vec<usize> {
 }
 
 impl Paths {
-    fn insert(&mut self, index: usize, route: &RouteConfig) -> Result<(), String> {
+    fn insert(&mut self, index: usize, route: &RouteConfig) -> Result<(), RouteProblem> {
         let method = |name: &String| {
             let method = Method::from_bytes(name.as_bytes());
-            method.map_err(|_| format!("`{name}` is not a method; write it like `GET`"))
+            let message = || format!("`{name}` is not a method; write it like `GET`");
+            method.map_err(|_| RouteProblem::Invalid(message()))
         };
-        check_pattern(&route.path)?;
+        check_pattern(&route.path).map_err(RouteProblem::Invalid)?;
         let methods = route.methods.iter().map(method).collect::<Result<_, _>>()?;
         let is_prefix = route.path.ends_with("/*");
         let candidate = Candidate { methods, route: index, is_prefix };
@@ -154,11 +192,10 @@ impl Paths {
             let known = self.candidates.iter_mut().find(|(known, _)| *known == pattern);
             if let Some((_, candidates)) = known {
                 if let Some(other) = candidates.iter().find(|one| one.overlaps(&candidate)) {
-                    return Err(format!(
-                        "`{}` is the path of routes[{}] too; remove one, or give them different \
-                         hosts or methods",
-                        route.path, other.route
-                    ));
+                    return Err(RouteProblem::Overlap {
+                        path: route.path.clone(),
+                        other: other.route,
+                    });
                 }
                 // A path is more specific than a prefix that is equal to it.
                 let at = if is_prefix { candidates.len() } else { 0 };
@@ -166,7 +203,7 @@ impl Paths {
                 continue;
             }
             let inserted = self.router.insert(&pattern, self.candidates.len());
-            inserted.map_err(|error| describe(&route.path, &error))?;
+            inserted.map_err(|error| RouteProblem::Invalid(describe(&route.path, &error)))?;
             self.candidates.push((pattern, vec![candidate.clone()]));
         }
         Ok(())
@@ -274,7 +311,8 @@ fn describe(path: &str, error: &InsertError) -> String {
 
 impl fmt::Display for RouteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "routes[{}]: {}", self.route, self.message)
+        let message = self.message(|other| format!("routes[{other}]"));
+        write!(f, "routes[{}].{}: {message}", self.route, self.key)
     }
 }
 

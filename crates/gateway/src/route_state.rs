@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::gateway::route::RouteConfig;
+use sluicegate_config::gateway::route::{Action, RouteConfig};
 
 use crate::action::OwnAction;
 use crate::header_changes::HeaderEdits;
 use crate::metrics::RouteMetrics;
+use crate::route::{RouteError, RouteProblem};
 
 /// A route, with what it needs for each request.
 #[derive(Debug)]
@@ -22,32 +23,60 @@ pub(crate) struct RouteState {
 }
 
 impl RouteState {
-    /// Compiles a route.
+    /// Compiles the route of an index.
     ///
     /// # Errors
-    /// When its action or its headers cannot be used.
-    pub(crate) fn new(config: &RouteConfig, metrics: Arc<RouteMetrics>) -> Result<Self, String> {
+    /// All keys that cannot be used.
+    pub(crate) fn new(
+        index: usize,
+        config: &RouteConfig,
+        metrics: Arc<RouteMetrics>,
+    ) -> Result<Self, Vec<RouteError>> {
         let descriptors = config.limit.iter().flat_map(|limit| &limit.mapping.descriptors);
         let keys = descriptors.map(|entries| {
             let keys: Vec<&str> = entries.iter().map(|(key, _)| &**key).collect();
             keys.join("+")
         });
         let identity = keys.collect::<Vec<_>>().join(",").into();
-        Ok(Self {
-            config: config.clone(),
-            metrics,
-            action: OwnAction::new(&config.action, &config.path)?,
-            request_headers: HeaderEdits::new(&config.request_headers)?,
-            response_headers: HeaderEdits::new(&config.response_headers)?,
-            identity,
-        })
+        let mut errors = Vec::new();
+        let mut refuse = |key: String, message| {
+            errors.push(RouteError { route: index, key, reason: RouteProblem::Invalid(message) });
+        };
+        let action = OwnAction::new(&config.action, &config.path).unwrap_or_else(|message| {
+            refuse(action_key(&config.action).to_owned(), message);
+            None
+        });
+        let mut edits = |key: &str, changes| {
+            HeaderEdits::new(changes).unwrap_or_else(|problems| {
+                for (place, message) in problems {
+                    refuse(format!("{key}.{place}"), message);
+                }
+                None
+            })
+        };
+        let request_headers = edits("request_headers", &config.request_headers);
+        let response_headers = edits("response_headers", &config.response_headers);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let config = config.clone();
+        Ok(Self { config, metrics, action, request_headers, response_headers, identity })
     }
 
-    /// Whether a route can be compiled.
-    ///
-    /// # Errors
-    /// When its action or its headers cannot be used.
-    pub(crate) fn check(config: &RouteConfig) -> Result<(), String> {
-        Self::new(config, RouteMetrics::new(&config.name)).map(drop)
+    /// All keys of routes that cannot be used.
+    pub(crate) fn check(routes: &[RouteConfig]) -> Vec<RouteError> {
+        let check = |(index, config): (usize, &RouteConfig)| {
+            Self::new(index, config, RouteMetrics::new(&config.name)).err().unwrap_or_default()
+        };
+        routes.iter().enumerate().flat_map(check).collect()
+    }
+}
+
+const fn action_key(action: &Action) -> &'static str {
+    match action {
+        Action::Forward { .. } => "upstream",
+        Action::Redirect { .. } => "redirect",
+        Action::Files { .. } => "files",
+        Action::Respond { .. } => "respond",
     }
 }

@@ -24,6 +24,7 @@ mod guides;
 mod http2;
 mod identity;
 mod lifecycle;
+mod mistakes;
 mod paths;
 mod pebble;
 mod responses;

@@ -56,6 +56,7 @@ impl GatewayReader<'_> {
         config.admin = self.get(&mut fields, &GATEWAY, "admin", parse::address);
         let handover = self.get(&mut fields, &GATEWAY, "handover", parse::path);
         config.handover = handover.map(|path| self.base.join(path));
+        self.origins.has_rules = fields.written("rules") != "nothing";
         if let Some(value) = self.value(&mut fields, &GATEWAY, "rules") {
             config.rules = self.one_or_many(&value, "rules.yaml", Self::path);
         }

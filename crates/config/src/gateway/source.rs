@@ -10,6 +10,8 @@ use crate::rules::lint::unmatched_entry;
 use crate::rules::{Invalid, Loaded, Source};
 use crate::suggest;
 
+use super::limit_names::LimitNames;
+
 /// A valid file of a gateway.
 #[derive(Debug, Clone)]
 pub struct LoadedGateway {
@@ -26,6 +28,8 @@ pub(super) struct Origins {
     source: String,
     pub(super) listen: Option<Position>,
     pub(super) routes: Vec<RouteOrigin>,
+    /// Whether `rules` is written, also if it has problems.
+    pub(super) has_rules: bool,
     /// Files that must exist.
     pub(super) files: Vec<FileReference>,
     /// What is configured, also if it has problems.
@@ -45,6 +49,10 @@ pub(super) struct RouteOrigin {
     /// The place inside the document.
     path: String,
     pub(super) limit: Option<LimitOrigin>,
+    /// Values that later checks report about: the key below the route, position and path.
+    places: Vec<(String, Position, String)>,
+    /// The names in `hide`.
+    pub(super) hide: Vec<(Position, String)>,
 }
 
 /// Positions of a limit.
@@ -85,7 +93,7 @@ pub(super) struct FileReference {
 pub fn load(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
     let mut report = Report::new(&source.name);
     let read = reader::read(&source.text, base, &mut report);
-    finish(read, report)
+    finish(read.map(LoadedGateway::from), report)
 }
 
 /// Loads a text, and checks that the files it names exist.
@@ -93,6 +101,19 @@ pub fn load(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
 /// # Errors
 /// All problems of the text.
 pub fn load_with_files(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
+    load_checked(source, base, |_| Vec::new())
+}
+
+/// The same with a further check, whose problems are reported together with those of the text. It
+/// also gets a configuration with problems: values that cannot be read are left out.
+///
+/// # Errors
+/// All problems.
+pub fn load_checked(
+    source: &Source,
+    base: &Path,
+    check: impl FnOnce(&LoadedGateway) -> Vec<Problem>,
+) -> Result<LoadedGateway, Invalid> {
     let mut report = Report::new(&source.name);
     let read = reader::read(&source.text, base, &mut report);
     for reference in read.iter().flat_map(|read| &read.origins.files) {
@@ -101,14 +122,16 @@ pub fn load_with_files(source: &Source, base: &Path) -> Result<LoadedGateway, In
             report.add(reference.at, &reference.path, error.to_string());
         }
     }
+    let read = read.map(LoadedGateway::from);
+    for problem in read.as_ref().map(check).unwrap_or_default() {
+        report.add_later(problem);
+    }
     finish(read, report)
 }
 
-fn finish(read: Option<reader::Read>, report: Report) -> Result<LoadedGateway, Invalid> {
+fn finish(read: Option<LoadedGateway>, report: Report) -> Result<LoadedGateway, Invalid> {
     match (problem::gathered(vec![report]), read) {
-        ((None, warnings), Some(reader::Read { config, origins })) => {
-            Ok(LoadedGateway { config, warnings, origins })
-        }
+        ((None, warnings), Some(loaded)) => Ok(LoadedGateway { warnings, ..loaded }),
         ((Some(problems), warnings), _) => Err(Invalid { problems, warnings }),
         // Every reason not to read a file is a problem.
         ((None, warnings), None) => {
@@ -145,6 +168,7 @@ impl Origins {
             source,
             listen: None,
             routes: Vec::new(),
+            has_rules: false,
             files: Vec::new(),
             has_jwt: false,
             has_api_keys: false,
@@ -158,15 +182,42 @@ impl Origins {
 
 impl RouteOrigin {
     pub(super) const fn new(at: Position, path: String) -> Self {
-        Self { path_at: at, path, limit: None }
+        Self { path_at: at, path, limit: None, places: Vec::new(), hide: Vec::new() }
+    }
+
+    /// Records the place of a value, by its key below the route.
+    pub(super) fn record(&mut self, key: impl Into<String>, at: Position, path: String) {
+        self.places.push((key.into(), at, path));
+    }
+}
+
+impl From<reader::Read> for LoadedGateway {
+    fn from(reader::Read { config, origins }: reader::Read) -> Self {
+        Self { config, warnings: Vec::new(), origins }
     }
 }
 
 impl LoadedGateway {
-    /// A problem of the path of a route, such as one that overlaps with another.
+    /// Whether `rules` is written.
     #[must_use]
-    pub fn route_problem(&self, route: usize, message: String) -> Problem {
+    pub const fn has_rules(&self) -> bool {
+        self.origins.has_rules
+    }
+
+    /// The place of a route inside the document, such as `routes[1]`.
+    #[must_use]
+    pub fn route_path(&self, route: usize) -> &str {
+        self.origins.routes.get(route).map_or("routes", |origin| &origin.path)
+    }
+
+    /// A problem of a key of a route, such as `redirect`; at its path if the key has no place.
+    #[must_use]
+    pub fn route_problem(&self, route: usize, key: &str, message: String) -> Problem {
         let origin = self.origins.routes.get(route);
+        let mut places = origin.iter().flat_map(|origin| &origin.places);
+        if let Some((_, at, path)) = places.find(|(known, ..)| known == key) {
+            return Problem::new(&self.origins.source, *at, path.clone(), message);
+        }
         let at = origin.map_or(Position { line: 1, column: 1 }, |origin| origin.path_at);
         let path = origin.map_or_else(|| "routes".to_owned(), |one| format!("{}.path", one.path));
         Problem::new(&self.origins.source, at, path, message)
@@ -189,17 +240,19 @@ impl LoadedGateway {
             Some(limit) => {
                 Problem::new(&self.origins.source, limit.at, limit.path.clone(), message)
             }
-            None => self.route_problem(route, message),
+            None => self.route_problem(route, "limit", message),
         }
     }
 
-    /// Warnings about limits that the rules do not have: their requests are not limited.
+    /// Warnings about limits that the rules do not have: their requests are not limited, or their
+    /// numbers are not hidden.
     #[must_use]
     pub fn check_rules(&self, rules: &Loaded) -> Vec<Problem> {
         let mut report = Report::new(&self.origins.source);
         let mut work_left = crate::rules::lint::NODES_VISITED_MAX;
-        for (route, origin) in self.config.routes.iter().zip(&self.origins.routes) {
-            let (Some(limit), Some(origin)) = (&route.limit, &origin.limit) else { continue };
+        let mut limit_names = None;
+        for (route, places) in self.config.routes.iter().zip(&self.origins.routes) {
+            let (Some(limit), Some(origin)) = (&route.limit, &places.limit) else { continue };
             let found = rules.domains.iter().find(|domain| domain.name == limit.domain);
             let Some(domain) = found else {
                 let names: Vec<&str> = rules.domains.iter().map(|one| &*one.name).collect();
@@ -214,6 +267,16 @@ impl LoadedGateway {
                 }
                 let unmatched = unmatched_entry(entries, &domain.descriptors, &mut work_left);
                 if let Some(message) = unmatched {
+                    report.warn(*at, path, message);
+                }
+            }
+            let hide = &route.denial.hide;
+            if hide.is_empty() {
+                continue;
+            }
+            let names = limit_names.get_or_insert_with(|| LimitNames::new(rules));
+            for (name, (at, path)) in hide.iter().zip(&places.hide) {
+                if let Some(message) = names.unknown(name, &limit.domain) {
                     report.warn(*at, path, message);
                 }
             }

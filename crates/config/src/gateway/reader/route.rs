@@ -69,7 +69,7 @@ impl GatewayReader<'_> {
                 item.read("GET", parse::method, reader.report).ok()
             })
         });
-        let action = self.action(&mut fields, upstreams);
+        let action = self.action(&mut fields, upstreams, origin);
         let require = self.require_credential(&mut fields);
         let limit = self.value(&mut fields, &ROUTE, "limit");
         let has_limit = limit.is_some();
@@ -88,10 +88,10 @@ impl GatewayReader<'_> {
                 fields.refuse(name, self.report, message);
             }
         }
-        let denial = denial.and_then(|value| self.denial(&value)).unwrap_or_default();
+        let denial = denial.and_then(|value| self.denial(&value, origin)).unwrap_or_default();
         let mut changes = |name: &'static str| {
             let value = self.value(&mut fields, &ROUTE, name);
-            value.and_then(|value| self.header_changes(&value)).unwrap_or_default()
+            value.and_then(|value| self.header_changes(&value, name, origin)).unwrap_or_default()
         };
         let request_headers = changes("request_headers");
         let response_headers = changes("response_headers");
@@ -131,7 +131,12 @@ impl GatewayReader<'_> {
         read
     }
 
-    fn action(&mut self, fields: &mut Fields<'_>, upstreams: &[String]) -> Option<Action> {
+    fn action(
+        &mut self,
+        fields: &mut Fields<'_>,
+        upstreams: &[String],
+        origin: &mut RouteOrigin,
+    ) -> Option<Action> {
         let values = ACTIONS.map(|name| (name, self.value(fields, &ROUTE, name)));
         let mut written = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let Some((name, value)) = written.next() else {
@@ -145,6 +150,7 @@ impl GatewayReader<'_> {
             let message = format!("stands beside `{name}`, got both; keep one of them");
             fields.refuse(other, self.report, message);
         }
+        origin.record(name, value.at(), value.path.to_string());
         match name {
             "upstream" => self.forward(&value, upstreams),
             "redirect" => self.redirect(&value),
@@ -272,12 +278,14 @@ impl GatewayReader<'_> {
         Some(LimitConfig { domain: domain?, mapping: Mapping { descriptors, hits }, on_missing })
     }
 
-    fn denial(&mut self, value: &Value<'_, '_>) -> Option<DenialConfig> {
+    fn denial(&mut self, value: &Value<'_, '_>, origin: &mut RouteOrigin) -> Option<DenialConfig> {
         let mut fields = self.open(value, &DENIAL)?;
         let hide = self.value(&mut fields, &DENIAL, "hide");
         let hide = hide.map(|value| {
             self.one_or_many(&value, "[protective]", |reader, item| {
-                item.read("protective", parse::text, reader.report).ok()
+                let name = item.read("protective", parse::text, reader.report).ok()?;
+                origin.hide.push((item.at(), item.path.to_string()));
+                Some(name)
             })
         });
         let denial = DenialConfig {
@@ -295,7 +303,12 @@ impl GatewayReader<'_> {
         Some(denial)
     }
 
-    fn header_changes(&mut self, value: &Value<'_, '_>) -> Option<HeaderChanges> {
+    fn header_changes(
+        &mut self,
+        value: &Value<'_, '_>,
+        key: &str,
+        origin: &mut RouteOrigin,
+    ) -> Option<HeaderChanges> {
         let section: &Section = &HEADERS;
         let mut fields = self.open(value, section)?;
         let mut set = Vec::new();
@@ -303,6 +316,8 @@ impl GatewayReader<'_> {
             let example = section.example_of("set");
             if let Ok(mut pairs) = value.fields("`set`", example, self.report) {
                 for (name, value) in pairs.all() {
+                    let place = format!("{key}.set.{name}");
+                    origin.record(place, value.at(), value.path.to_string());
                     if let Err(error) = parse::header_name(name) {
                         value.refuse(self.report, error.into_message());
                     }
@@ -315,7 +330,10 @@ impl GatewayReader<'_> {
         let remove = self.value(&mut fields, section, "remove");
         let remove = remove.map(|value| {
             self.one_or_many(&value, "[Server]", |reader, item| {
-                item.read("Server", parse::header_name, reader.report).ok()
+                let name = item.read("Server", parse::header_name, reader.report).ok()?;
+                let place = format!("{key}.remove.{name}");
+                origin.record(place, item.at(), item.path.to_string());
+                Some(name)
             })
         });
         self.close(fields, section);
