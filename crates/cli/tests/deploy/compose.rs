@@ -32,7 +32,12 @@ jsonschema.Draft7Validator(schema).validate(json.loads(pathlib.Path(sys.argv[1])
 
 #[test]
 fn the_compose_file_has_the_form_of_one() {
-    let (compose, folder) = (compose(), Folder::new());
+    check_form(&compose(), "sluicegate");
+}
+
+/// Compares a compose file with the schema; `service` is the one that is built here.
+pub fn check_form(compose: &Value, service: &str) {
+    let folder = Folder::new();
     stdout(&mut validator(&compose.to_string(), &folder));
     let misspelt = compose.to_string().replace("depends_on", "depend_on");
     assert!(failure(&mut validator(&misspelt, &folder)).contains("depend_on"));
@@ -43,7 +48,7 @@ fn the_compose_file_has_the_form_of_one() {
             assert!(root().join("deploy/compose").join(source).exists(), "{mount}");
         }
     }
-    let build = &compose["services"]["sluicegate"]["build"];
+    let build = &compose["services"][service]["build"];
     assert_eq!(
         (&build["context"], &build["dockerfile"]),
         (&"../..".into(), &"deploy/Dockerfile".into())

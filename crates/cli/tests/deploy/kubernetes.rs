@@ -11,13 +11,13 @@ use crate::support::service::Service;
 use crate::support::{Folder, root, server};
 use crate::tools::{failure, file, helm, rules, stdout, strings, yaml};
 
-const CHART: &str = "deploy/helm/sluicegate";
+pub const CHART: &str = "deploy/helm/sluicegate";
 const RULES: &str = "rules.shop\\.yaml=docs/examples/service.yaml";
 /// The oldest release that the chart allows, and the newest whose schemas the package has.
 const RELEASES: [&str; 2] = ["1.25.0", "1.34.0"];
 
 /// The chart's output with further arguments.
-fn render(args: &[&str]) -> String {
+pub fn render(args: &[&str]) -> String {
     stdout(helm(&["template", "sluicegate", CHART]).args(args))
 }
 
@@ -29,7 +29,7 @@ fn validator(manifests: &str, release: &str, folder: &Folder) -> Command {
     command
 }
 
-fn validate(manifests: &str) {
+pub fn validate(manifests: &str) {
     let folder = Folder::new();
     for release in RELEASES {
         stdout(&mut validator(manifests, release, &folder));
@@ -38,7 +38,7 @@ fn validate(manifests: &str) {
     failure(&mut validator(&misspelt, RELEASES[1], &folder));
 }
 
-fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
+pub fn of_kind<'a>(manifests: &'a [Value], kind: &str) -> &'a Value {
     manifests.iter().find(|manifest| manifest["kind"] == kind).unwrap()
 }
 

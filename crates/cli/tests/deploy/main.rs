@@ -9,9 +9,14 @@ mod support;
 #[path = "../envoy/envoy.rs"]
 mod envoy;
 
+#[allow(dead_code)]
+#[path = "../gateway/gateway.rs"]
+mod gateway;
+
 mod tools;
 
 mod compose;
+mod gateways;
 mod image;
 mod kubernetes;
 mod readme;

@@ -37,6 +37,8 @@ fn the_kit_is_of_this_version() {
     let compose = &yaml(&file("compose/compose.yaml"))[0];
     let image = format!("sluicegate:{version}");
     assert_eq!(compose["services"]["sluicegate"]["image"], image);
+    let compose = &yaml(&file("compose/gateway.yaml"))[0];
+    assert_eq!(compose["services"]["gateway"]["image"], image);
     let page = file("README.md");
     assert_eq!(page.matches(&image).count(), page.matches("/sluicegate:").count());
 }

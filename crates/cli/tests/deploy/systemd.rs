@@ -1,16 +1,18 @@
-//! The systemd unit.
+//! The systemd units, of the service and of the gateway.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use crate::gateway::Gateway;
 use crate::support::service::Service;
-use crate::support::{Folder, server};
+use crate::support::{Folder, root, server};
 use crate::tools::{file, rules, stdout};
 
 const UNIT: &str = "systemd/sluicegate.service";
-/// Exposure level in tenths, of 100. README.md states the level that was measured.
-const EXPOSURE_MAX: &str = "12";
+const GATEWAY: &str = "systemd/sluicegate-gateway.service";
+/// Units, with their exposure level in tenths, of 100. README.md states the measured levels.
+const EXPOSURE_MAX: [(&str, &str); 2] = [(UNIT, "12"), (GATEWAY, "15")];
 
 /// The values of a key of the unit.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
@@ -47,24 +49,67 @@ fn verify(unit: &str) -> String {
 }
 
 #[test]
-fn systemd_accepts_the_unit() {
-    let unit = file(UNIT);
-    assert_eq!(verify(&unit), "");
-    for (from, to) in
-        [("ProtectHome=", "ProtectHouse="), ("bin/sluicegate serve", "bin/sluice serve")]
-    {
-        assert_ne!(verify(&unit.replace(from, to)), "", "{to}");
+fn systemd_accepts_the_units() {
+    for unit in [UNIT, GATEWAY].map(file) {
+        assert_eq!(verify(&unit), "");
+        for (from, to) in [
+            ("ProtectHome=", "ProtectHouse="),
+            ("=/usr/local/bin/sluicegate ", "=/usr/bin/sluice "),
+        ] {
+            assert!(unit.contains(from), "{from}");
+            assert_ne!(verify(&unit.replace(from, to)), "", "{to}");
+        }
     }
 }
 
 #[test]
-fn the_unit_is_hardened() {
-    let root = install(&file(UNIT));
-    let mut command = Command::new(server("systemd-analyze"));
-    command.args(["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]);
-    command.arg(format!("{}/etc/systemd/system/sluicegate.service", root.path()));
-    let report = stdout(&mut command);
-    assert!(report.contains("Overall exposure level"), "{report}");
+fn the_units_are_hardened() {
+    for (unit, threshold) in EXPOSURE_MAX {
+        let root = install(&file(unit));
+        let mut command = Command::new(server("systemd-analyze"));
+        command.args(["security", "--offline=true", "--no-pager", "--threshold", threshold]);
+        command.arg(format!("{}/etc/systemd/system/sluicegate.service", root.path()));
+        let report = stdout(&mut command);
+        assert!(report.contains("Overall exposure level"), "{report}");
+    }
+}
+
+#[test]
+fn the_gateway_has_the_sandbox_of_the_service_and_may_bind_low_ports() {
+    const KEYS: [&str; 3] = ["CapabilityBoundingSet=", "AmbientCapabilities=", "PrivateUsers="];
+    let (service, gateway) = (file(UNIT), file(GATEWAY));
+    let sandbox = |unit: &str| {
+        let (_, lines) = unit.split_once("NoNewPrivileges").unwrap();
+        let is_common = |line: &&str| !KEYS.iter().any(|key| line.starts_with(key));
+        lines.lines().filter(is_common).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(sandbox(&service), sandbox(&gateway));
+    for key in ["CapabilityBoundingSet", "AmbientCapabilities"] {
+        assert_eq!(values(&gateway, key), ["CAP_NET_BIND_SERVICE"]);
+    }
+    // In a user namespace of its own, a process has no capability on ports of the host.
+    assert!(values(&gateway, "PrivateUsers").is_empty());
+    let [state] = values(&gateway, "StateDirectory").try_into().unwrap();
+    assert!(gateway.contains(&format!("/var/lib/{state}/acme")));
+}
+
+#[test]
+fn the_command_of_the_gateway_starts_and_reloads() {
+    let unit = file(GATEWAY);
+    let [command] = values(&unit, "ExecStart").try_into().unwrap();
+    let config = root().join("docs/examples/gateway.yaml");
+    let command = command.replace("/etc/sluicegate/gateway.yaml", config.to_str().unwrap());
+    let mut words = command.split(' ');
+    assert_eq!([words.next(), words.next()], [Some("/usr/local/bin/sluicegate"), Some("gateway")]);
+    let environment: Vec<(&str, &str)> =
+        values(&unit, "Environment").iter().map(|line| line.split_once('=').unwrap()).collect();
+    let mut gateway = Gateway::with(&words.collect::<Vec<_>>(), &environment);
+    assert_eq!(gateway.get("/health").body, "ok");
+    assert_eq!(values(&unit, "ExecReload"), ["/bin/kill -HUP $MAINPID"]);
+    gateway.signal("HUP");
+    gateway.process.says("reloaded");
+    gateway.signal("TERM");
+    assert_eq!(gateway.process.ends(), Some(0));
 }
 
 #[test]
