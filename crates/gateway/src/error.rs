@@ -25,6 +25,8 @@ pub(crate) enum ProxyError {
     BodyTimeout,
     /// The store is away, and a rule demands its answer.
     StoreAway,
+    /// No rule matches it, and `--unmatched` is `error`.
+    Unmatched,
     /// No server of the upstream can be used.
     Unavailable,
     /// The connection failed, or broke before the response.
@@ -99,6 +101,7 @@ impl ProxyError {
             Self::BodyTooLarge => "body_too_large",
             Self::BodyTimeout => "body_timeout",
             Self::StoreAway => "store_unavailable",
+            Self::Unmatched => "unmatched",
             Self::Unavailable => "upstream_unavailable",
             Self::BadGateway => "upstream_failed",
             Self::Timeout => "upstream_timeout",
@@ -119,6 +122,8 @@ impl ProxyError {
             Self::StoreAway | Self::Unavailable | Self::Overload | Self::KeysUnavailable => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
+            // The operator can correct it, and the client cannot.
+            Self::Unmatched => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -135,6 +140,7 @@ impl ProxyError {
             Self::BodyTooLarge => "The body of the request is too large.",
             Self::BodyTimeout => "The body of the request did not arrive in time.",
             Self::StoreAway => "The limits cannot be checked now. Try again.",
+            Self::Unmatched => "No limit is configured for this request.",
             Self::Unavailable => "No server is available now. Try again.",
             Self::BadGateway => "The server failed to answer.",
             Self::Timeout => "The server did not answer in time.",
@@ -157,7 +163,7 @@ impl ProxyError {
         if matches!(self, Self::BadRequest(_) | Self::BodyTooLarge | Self::BodyTimeout) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if self.status().is_server_error() {
+        if self.status().is_server_error() && self != Self::Unmatched {
             headers.insert(RETRY_AFTER, RETRY_AFTER_S);
         }
         if let Self::Unauthorized(challenge) = self {

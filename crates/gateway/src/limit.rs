@@ -182,7 +182,7 @@ fn conclude(
 ) -> Result<Decision, ProxyError> {
     let LimitOptions { app, style, limit_headers } = options;
     let LimitedRequest { route, limit, head, .. } = limited;
-    app.record_unmatched(rules, request, checked).map_err(|_| ProxyError::StoreAway)?;
+    app.record_unmatched(rules, request, checked).map_err(|_| ProxyError::Unmatched)?;
     let config = &route.config;
     let mut admission = Admission::default();
     let is_denied = app.code_of(rules, request, checked) == Code::OverLimit;

@@ -86,3 +86,16 @@ routes: [{ path: /*, respond: { status: 200 } }]
     let logged = verdict(&mut gateway, "GET /", "host: a\r\n");
     assert_eq!(logged, (308, "none".to_owned()));
 }
+
+#[test]
+fn a_request_without_a_rule_is_an_error_of_the_operator_where_that_is_set() {
+    let folder = Folder::new();
+    folder.file("rules.yaml", RULES);
+    folder.file("keys.yaml", "[]");
+    let config = folder.file("gateway.yaml", CONFIG);
+    let gateway = Gateway::start(&["--config", &config, "--unmatched", "error"]);
+    let failed = gateway.get("/other");
+    assert_eq!(failed.status, 500);
+    assert!(failed.body.contains(r#""code":"unmatched""#), "{}", failed.body);
+    assert_eq!(failed.header("retry-after"), None, "a retry would fail as well");
+}
