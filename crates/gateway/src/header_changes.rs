@@ -17,13 +17,13 @@ const FRAMING: [HeaderName; 4] = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING,
 /// Changes, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderEdits {
-    set: Vec<(HeaderName, Vec<Piece>)>,
+    set: Vec<(HeaderName, Vec<HeaderPiece>)>,
     remove: Vec<HeaderName>,
 }
 
 /// A part of a value.
 #[derive(Debug, PartialEq, Eq)]
-enum Piece {
+enum HeaderPiece {
     Text(String),
     ClientIp,
     RequestId,
@@ -82,16 +82,16 @@ impl HeaderEdits {
             let mut value = Vec::new();
             for piece in pieces {
                 match piece {
-                    Piece::Text(text) => value.extend_from_slice(text.as_bytes()),
-                    Piece::ClientIp => {
+                    HeaderPiece::Text(text) => value.extend_from_slice(text.as_bytes()),
+                    HeaderPiece::ClientIp => {
                         let client = values.client.map(|client| client.to_string());
                         value.extend_from_slice(client.unwrap_or_default().as_bytes());
                     }
-                    Piece::RequestId => {
+                    HeaderPiece::RequestId => {
                         let id = values.request_id.map(HeaderValue::as_bytes);
                         value.extend_from_slice(id.unwrap_or_default());
                     }
-                    Piece::Host => value.extend_from_slice(values.host.as_bytes()),
+                    HeaderPiece::Host => value.extend_from_slice(values.host.as_bytes()),
                 }
             }
             // A header is never left to the client: what it sent under this name is removed.
@@ -103,12 +103,12 @@ impl HeaderEdits {
     }
 }
 
-fn compile(text: &str) -> Result<Vec<Piece>, String> {
+fn compile(text: &str) -> Result<Vec<HeaderPiece>, String> {
     let piece = |piece| match piece {
-        TemplatePiece::Text(text) => Ok(Piece::Text(text.to_owned())),
-        TemplatePiece::Placeholder("client_ip") => Ok(Piece::ClientIp),
-        TemplatePiece::Placeholder("request_id") => Ok(Piece::RequestId),
-        TemplatePiece::Placeholder("host") => Ok(Piece::Host),
+        TemplatePiece::Text(text) => Ok(HeaderPiece::Text(text.to_owned())),
+        TemplatePiece::Placeholder("client_ip") => Ok(HeaderPiece::ClientIp),
+        TemplatePiece::Placeholder("request_id") => Ok(HeaderPiece::RequestId),
+        TemplatePiece::Placeholder("host") => Ok(HeaderPiece::Host),
         TemplatePiece::Placeholder(name) => Err(unknown_placeholder(name, &HEADER_PLACEHOLDERS)),
     };
     pieces(text).into_iter().map(piece).collect()

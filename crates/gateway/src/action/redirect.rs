@@ -7,11 +7,11 @@ use sluicegate_config::gateway::placeholder::{
 
 /// A target with placeholders for path and query.
 #[derive(Debug)]
-pub(crate) struct RedirectTarget(Vec<Piece>);
+pub(crate) struct RedirectTarget(Vec<RedirectPiece>);
 
 /// A piece of a target.
 #[derive(Debug)]
-enum Piece {
+enum RedirectPiece {
     Text(String),
     Path,
     Query,
@@ -36,9 +36,9 @@ impl RedirectTarget {
             ));
         }
         let piece = |piece| match piece {
-            TemplatePiece::Text(text) => Ok(Piece::Text(text.to_owned())),
-            TemplatePiece::Placeholder("path") => Ok(Piece::Path),
-            TemplatePiece::Placeholder("query") => Ok(Piece::Query),
+            TemplatePiece::Text(text) => Ok(RedirectPiece::Text(text.to_owned())),
+            TemplatePiece::Placeholder("path") => Ok(RedirectPiece::Path),
+            TemplatePiece::Placeholder("query") => Ok(RedirectPiece::Query),
             TemplatePiece::Placeholder(name) => {
                 Err(unknown_placeholder(name, &REDIRECT_PLACEHOLDERS))
             }
@@ -51,8 +51,8 @@ impl RedirectTarget {
         let mut location = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => location.push_str(text),
-                Piece::Path => {
+                RedirectPiece::Text(text) => location.push_str(text),
+                RedirectPiece::Path => {
                     // Two slashes would begin a host.
                     let path = match location.ends_with('/') {
                         true => uri.path().trim_start_matches('/'),
@@ -61,7 +61,7 @@ impl RedirectTarget {
                     // Browsers take a backslash for a slash.
                     location.push_str(&path.replace('\\', "%5C"));
                 }
-                Piece::Query => {
+                RedirectPiece::Query => {
                     let Some(query) = uri.query() else { continue };
                     if !location.ends_with(['?', '&']) {
                         location.push(if location.contains('?') { '&' } else { '?' });
