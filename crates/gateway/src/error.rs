@@ -25,7 +25,7 @@ pub(crate) enum ProxyError {
     BodyTimeout,
     /// The store is away, and a rule demands its answer.
     StoreAway,
-    /// No rule matches it, and `--unmatched` is `error`.
+    /// No rule matches it, and `SLUICEGATE_UNMATCHED` is `error`.
     Unmatched,
     /// No server of the upstream can be used.
     Unavailable,

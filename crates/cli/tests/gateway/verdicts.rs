@@ -93,7 +93,7 @@ fn a_request_without_a_rule_is_an_error_of_the_operator_where_that_is_set() {
     folder.file("rules.yaml", RULES);
     folder.file("keys.yaml", "[]");
     let config = folder.file("gateway.yaml", CONFIG);
-    let gateway = Gateway::start(&["--config", &config, "--unmatched", "error"]);
+    let gateway = Gateway::with(&["--config", &config], &[("SLUICEGATE_UNMATCHED", "error")]);
     let failed = gateway.get("/other");
     assert_eq!(failed.status, 500);
     assert!(failed.body.contains(r#""code":"unmatched""#), "{}", failed.body);
