@@ -242,6 +242,7 @@ fn example(word: &str) -> &'static str {
         "cookie" => "session",
         "jwt" => "sub",
         "json" => "model",
+        "form" => "username",
         _ => "key",
     }
 }

@@ -83,6 +83,7 @@ impl<'a> Attributes<'a> {
             | Source::ApiKey
             | Source::ApiKeyAttribute(_)
             | Source::Json(_)
+            | Source::Form(_)
             | Source::Ja4
             | Source::Asn
             | Source::Country

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 pub use self::attributes::{Attributes, Headers, Identity, address_text};
 pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
 pub use self::part::{Part, PartError, Source};
-pub use self::uri::{query_value, without_query};
+pub use self::uri::{decode_form, query_value, without_query};
 
 use crate::request::{Descriptor, Entry, Request};
 

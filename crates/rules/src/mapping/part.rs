@@ -61,6 +61,8 @@ pub enum Source {
     ApiKeyAttribute(Box<str>),
     /// `json FIELD`: a field of the body, nested ones by dots. Only in the gateway.
     Json(Box<str>),
+    /// `form FIELD`: a field of the body, without escapes. Only in the gateway.
+    Form(Box<str>),
     /// `ja4`: the fingerprint of the TLS client. Only in the gateway.
     Ja4,
     /// `asn`: the autonomous system of the client's address. Only in the gateway.
@@ -92,6 +94,7 @@ impl Source {
             | Self::ApiKey
             | Self::ApiKeyAttribute(_)
             | Self::Json(_)
+            | Self::Form(_)
             | Self::Ja4
             | Self::Asn
             | Self::Country
@@ -162,11 +165,12 @@ impl Part {
         "text",
     ];
 
-    /// The words of parts that [only the gateway knows](Source::is_gateway_only); the first two
+    /// The words of parts that [only the gateway knows](Source::is_gateway_only); the first three
     /// have a name behind them, `api_key` may have one.
-    pub const GATEWAY_WORDS: [&'static str; 9] = [
+    pub const GATEWAY_WORDS: [&'static str; 10] = [
         "jwt",
         "json",
+        "form",
         "api_key",
         "ja4",
         "asn",
@@ -225,7 +229,7 @@ impl FromStr for Part {
             }
             let letter = match word {
                 "query" => is_in_query,
-                "jwt" | "json" | "api_key" => is_in_field,
+                "jwt" | "json" | "form" | "api_key" => is_in_field,
                 _ => is_in_token,
             };
             if !name.bytes().all(letter) {
@@ -246,6 +250,7 @@ impl FromStr for Part {
             "query" => named("query", Source::Query),
             "jwt" => named("jwt", Source::Jwt),
             "json" => named("json", Source::Json),
+            "form" => named("form", Source::Form),
             "api_key" if matches!(first_word(rest).0, "" | "or") => plain(Source::ApiKey),
             "api_key" => named("api_key", Source::ApiKeyAttribute),
             "ja4" => plain(Source::Ja4),
@@ -330,6 +335,7 @@ impl Display for Source {
             Self::ApiKey => f.write_str("api_key"),
             Self::ApiKeyAttribute(name) => write!(f, "api_key {name}"),
             Self::Json(field) => write!(f, "json {field}"),
+            Self::Form(field) => write!(f, "form {field}"),
             Self::Ja4 => f.write_str("ja4"),
             Self::Asn => f.write_str("asn"),
             Self::Country => f.write_str("country"),

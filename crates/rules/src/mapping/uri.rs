@@ -51,6 +51,19 @@ pub fn query_value<'a>(uri: &'a str, name: &str) -> Option<Cow<'a, str>> {
     query(uri.as_bytes(), name)?.ok()
 }
 
+/// Decodes a name or value of a form or query; `None` if it has an invalid escape, or is not UTF-8.
+///
+/// ```
+/// use sluicegate_rules::mapping::decode_form;
+///
+/// assert_eq!(decode_form(b"a+b%2B%C3%A9").as_deref(), Some("a b+é"));
+/// assert_eq!((decode_form(b"100%"), decode_form(b"%ff")), (None, None));
+/// ```
+#[must_use]
+pub fn decode_form(text: &[u8]) -> Option<Cow<'_, str>> {
+    decoded(text).ok()
+}
+
 /// Path and query without all parameters of a name; `None` if there is none.
 ///
 /// ```

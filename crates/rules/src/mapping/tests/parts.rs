@@ -25,6 +25,7 @@ fn parts_are_written_as_they_are_read() {
         "jwt realm_access.plan or free",
         "jwt https://example.com/plan",
         "json user.id",
+        "form user[name]",
         "api_key",
         "api_key or anonymous",
         "api_key plan or free",
@@ -62,6 +63,8 @@ fn what_is_no_part_is_refused() {
         ("query a=b", "no query has the name `a=b`"),
         ("jwt", "`jwt` needs a name behind it"),
         ("json or 1", "`json` needs a name behind it"),
+        ("form", "`form` needs a name behind it"),
+        ("form a\u{7f}", "no form has the name `a\u{7f}`"),
         ("ja4 x", "`x` is too much; only `or …` may stand there"),
         ("api_key plan free", "`free` is too much; only `or …` may stand there"),
         ("header X-A X-B", "`X-B` is too much; only `or …` may stand there"),
@@ -87,8 +90,11 @@ fn what_only_the_gateway_knows_is_missing_elsewhere() {
     let elsewhere = Attributes::of(&none);
     let gateway = Attributes { identity: Some(&Known), ..elsewhere };
     for word in Part::GATEWAY_WORDS {
-        let named =
-            if matches!(word, "jwt" | "json") { format!("{word} a.b") } else { word.into() };
+        let named = if matches!(word, "jwt" | "json" | "form") {
+            format!("{word} a.b")
+        } else {
+            word.into()
+        };
         assert!(named.parse::<Part>().unwrap().source.is_gateway_only(), "{named}");
         assert_eq!(value(&named, &elsewhere), "-", "{named}");
         assert_eq!(value(&format!("{named} or none"), &elsewhere), "none", "{named}");
