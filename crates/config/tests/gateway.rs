@@ -63,7 +63,7 @@ fn every_key_is_read() {
     let keys = config.identity.api_keys.unwrap();
     assert_eq!((keys.header.as_deref(), keys.query.as_deref()), (Some("X-Key"), Some("key")));
     assert!(keys.forward);
-    let body = config.identity.json_body;
+    let body = config.identity.body;
     assert_eq!((body.bytes_max, body.timeout), (16 << 10, Duration::from_secs(5)));
     let jwt = config.identity.jwt.unwrap();
     assert_eq!(jwt.jwks, JwksSource::Url("https://id.example.com/jwks.json".to_owned()));
@@ -96,6 +96,13 @@ fn what_is_left_out_has_the_defaults() {
     let expected =
         GatewayConfig { upstreams: config.upstreams.clone(), listeners: Vec::new(), ..simple };
     assert_eq!(config, expected);
+}
+
+#[test]
+fn the_former_name_of_a_section_keeps_its_meaning() {
+    let text =
+        "identity: { json_body: { max_bytes: 1KiB } }\nroutes: [{ path: /*, redirect: /new }]";
+    assert_eq!(loaded(text).config.identity.body.bytes_max, 1 << 10);
 }
 
 #[test]

@@ -367,16 +367,22 @@ pub(crate) const IDENTITY: Section = Section {
             "Databases of addresses in MaxMind's format.",
         ),
         key(
-            "json_body",
-            Kind::Section(&JSON_BODY),
+            "body",
+            Kind::Section(&BODY_FIELDS),
             "{ max_bytes: 64KiB }",
-            "Bounds of bodies that are read for `json FIELD`.",
+            "Bounds of bodies that are read for `json FIELD` and `form FIELD`.",
+        ),
+        key(
+            "json_body",
+            Kind::Section(&BODY_FIELDS),
+            "{ max_bytes: 64KiB }",
+            "Former name of `body`.",
         ),
     ],
 };
 
-pub(crate) const JSON_BODY: Section = Section {
-    subject: "`json_body`",
+pub(crate) const BODY_FIELDS: Section = Section {
+    subject: "`body`",
     example: "{ max_bytes: 64KiB, timeout: 10s }",
     required: &[],
     keys: &[

@@ -125,13 +125,13 @@ pub struct IdentityConfig {
     pub jwt: Option<JwtConfig>,
     /// `geo`: databases that the operator brings.
     pub geo: GeoConfig,
-    /// `json_body`: bounds of bodies that are read for `json FIELD`.
-    pub json_body: JsonBodyConfig,
+    /// `body`: bounds of bodies that are read for `json FIELD` and `form FIELD`.
+    pub body: BodyFieldsConfig,
 }
 
 /// Bounds of request bodies that are read for their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JsonBodyConfig {
+pub struct BodyFieldsConfig {
     /// `max_bytes`: fields of a longer body are missing.
     pub bytes_max: usize,
     /// `timeout`: time for the whole body, up to `max_bytes`.
@@ -205,7 +205,7 @@ pub enum AccessLogFormat {
     Combined,
 }
 
-impl Default for JsonBodyConfig {
+impl Default for BodyFieldsConfig {
     fn default() -> Self {
         Self { bytes_max: 64 << 10, timeout: Duration::from_secs(10) }
     }

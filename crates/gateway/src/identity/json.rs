@@ -1,88 +1,9 @@
 //! Fields of JSON: of request bodies and of tokens.
-//!
-//! A body is read up to a bound, and forwarded as it came. One that servers read differently has no
-//! fields: a limit would count another value than the one that the server uses.
 
 use std::fmt;
-use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use sluicegate_config::gateway::JsonBodyConfig;
-use tokio::time::timeout;
-
-use super::BufferedBody;
-use crate::body::RequestBody;
-
-/// Why fields of a body are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyError {
-    /// It has none, or its type is another one.
-    NotJson,
-    /// It is longer than the bound.
-    TooLong,
-    /// It is malformed.
-    Malformed,
-    /// It did not arrive in time.
-    Timeout,
-    /// The client closed the connection, or broke the framing.
-    Aborted,
-}
-
-/// Reads a body and extracts fields.
-pub(crate) async fn read_fields(
-    headers: &HeaderMap,
-    body: &mut RequestBody,
-    config: JsonBodyConfig,
-    names: &[Box<str>],
-) -> Result<Box<[Option<Box<str>>]>, BodyError> {
-    if !is_json(headers) || body.is_empty() {
-        return Err(BodyError::NotJson);
-    }
-    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: u64| length > config.bytes_max as u64) {
-        return Err(BodyError::TooLong);
-    }
-    let buffered = buffer(body, config.bytes_max, config.timeout).await?;
-    let bytes = buffered.ok_or(BodyError::TooLong)?;
-    let body: UniqueNames = serde_json::from_slice(&bytes).map_err(|_| BodyError::Malformed)?;
-    Ok(names.iter().map(|name| field(&body.0, name)).collect())
-}
-
-/// The whole body, if it is not longer than the bound; it can still be forwarded.
-async fn buffer(
-    body: &mut RequestBody,
-    bytes_max: usize,
-    time: Duration,
-) -> Result<Option<Vec<u8>>, BodyError> {
-    let mut buffered = BufferedBody::new(std::mem::replace(body, RequestBody::Empty));
-    let read = timeout(time, buffered.read_up_to(bytes_max)).await;
-    let bytes = match read {
-        Err(_) => return Err(BodyError::Timeout),
-        Ok(Err(_)) => return Err(BodyError::Aborted),
-        Ok(Ok(is_complete)) => is_complete.then(|| buffered.bytes()),
-    };
-    *body = RequestBody::Buffered(Box::new(buffered));
-    Ok(bytes)
-}
-
-/// Whether a body is plain JSON.
-fn is_json(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(text), None) = (lines.next(), lines.next()) else { return false };
-    let text = text.to_str().unwrap_or_default().to_ascii_lowercase();
-    let mut parts = text.split(';').map(str::trim);
-    let essence = parts.next().unwrap_or_default();
-    let is_utf8 = |part: &str| match part.strip_prefix("charset=") {
-        Some(charset) => charset.trim_matches('"') == "utf-8",
-        None => true,
-    };
-    (essence == "application/json" || essence.ends_with("+json"))
-        && parts.all(is_utf8)
-        && !headers.contains_key(CONTENT_ENCODING)
-}
 
 /// A field by its name, or by the names of its parents and dots. Only texts, numbers and booleans
 /// are values.
@@ -127,18 +48,29 @@ fn find_all<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a Value>) {
 fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let members = value.as_object()?;
     let found = members.get(name)?;
-    let name = folded(name);
-    let same = members.keys().filter(|key| folded(key) == name).count();
+    let same = members.keys().filter(|key| folded(key).eq(folded(name))).count();
     (same == 1).then_some(found)
 }
 
 /// A name without case. By way of capitals, because `ſ` and `s` have the same one.
-fn folded(name: &str) -> String {
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+pub(super) fn folded(name: &str) -> impl Iterator<Item = char> {
+    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
 
 /// A value none of whose objects has a name twice: servers differ in which one they use.
-struct UniqueNames(Value);
+pub(super) struct UniqueNames(Value);
+
+impl UniqueNames {
+    /// `None` if it is not valid.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+
+    /// A field by its name.
+    pub(super) fn field(&self, name: &str) -> Option<Box<str>> {
+        field(&self.0, name)
+    }
+}
 
 impl<'de> Deserialize<'de> for UniqueNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -204,7 +136,6 @@ impl<'de> Visitor<'de> for UniqueNamesVisitor {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -236,11 +167,6 @@ mod tests {
         assert_eq!(field(&json!([1]), "0"), None);
     }
 
-    fn field_of_body(body: &str, name: &str) -> Option<Box<str>> {
-        let body: UniqueNames = serde_json::from_str(body).ok()?;
-        field(&body.0, name)
-    }
-
     #[test]
     fn what_servers_read_differently_has_no_fields() {
         for (body, expected) in [
@@ -259,32 +185,10 @@ mod tests {
             (r#"{"user":{"id":-7.25}}"#, Some("-7.25")),
             (r#"{"user":{"id":18446744073709551615}}"#, Some("18446744073709551615")),
         ] {
-            assert_eq!(field_of_body(body, "user.id").as_deref(), expected, "{body}");
+            let read = UniqueNames::parse(body.as_bytes());
+            let field = read.and_then(|read| read.field("user.id"));
+            assert_eq!(field.as_deref(), expected, "{body}");
         }
-    }
-
-    #[test]
-    fn only_plain_json_is_read() {
-        for (text, expected) in [
-            ("application/json", true),
-            ("Application/JSON; charset=utf-8", true),
-            ("application/problem+json", true),
-            ("application/json; charset=\"UTF-8\"", true),
-            ("application/json; charset=utf-7", false),
-            ("text/plain", false),
-            ("application/jsonp", false),
-        ] {
-            let value = HeaderValue::from_static(text);
-            let mut headers: HeaderMap = [(CONTENT_TYPE, value)].into_iter().collect();
-            assert_eq!(is_json(&headers), expected, "{text}");
-            headers.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            assert!(!is_json(&headers), "two types");
-            headers.remove(CONTENT_TYPE);
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(text));
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            assert!(!is_json(&headers));
-        }
-        assert!(!is_json(&HeaderMap::new()));
     }
 
     fn values() -> impl Strategy<Value = Value> {

@@ -3,16 +3,18 @@
 //! ```text
 //!   request ── require ── 401 without a valid credential
 //!                │
-//!                └ parts of descriptors: jwt, api_key, json, geo, ja4, … ── limit
+//!                └ parts of descriptors: jwt, api_key, json, form, geo, ja4, … ── limit
 //! ```
 //!
 //! Nothing is verified or read for a route that does not use it. A credential that is not valid is
 //! none: its parts are missing.
 
 mod api_key;
+mod body_fields;
 mod buffered_body;
 mod client_hello;
 mod follow;
+mod form;
 mod geo;
 mod ja4;
 mod json;
@@ -30,17 +32,17 @@ use sluicegate_config::gateway::api_keys::ApiKeyConfig;
 use sluicegate_config::gateway::route::{Action, Credential, RouteConfig};
 use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{
-    GatewayConfig, GeoConfig, IdentityConfig, JsonBodyConfig, JwksSource,
+    BodyFieldsConfig, GatewayConfig, GeoConfig, IdentityConfig, JwksSource,
 };
 use sluicegate_rules::mapping::{Identity, Part, Source};
 
 use self::api_key::ApiKeys;
 pub use self::api_key::{KEY_BYTES_MAX, generate_key, hash_key};
+use self::body_fields::{BodyError, FieldValues};
 pub(crate) use self::buffered_body::BufferedBody;
 pub(crate) use self::client_hello::ClientHelloRecorder;
 use self::follow::{FollowedFiles, TaskGuard};
 use self::geo::Geo;
-use self::json::BodyError;
 use self::jwt::{JwtVerifier, Token, TokenError};
 use sluicegate_server::metrics::{Labels, MetricsSource, Page};
 
@@ -63,7 +65,7 @@ pub(crate) struct Identities {
     api_keys: Option<ApiKeys>,
     jwt: Option<JwtVerifier>,
     geo: Geo,
-    json_body: JsonBodyConfig,
+    body: BodyFieldsConfig,
     /// By route.
     needs: Vec<Needs>,
     uses_ja4: bool,
@@ -77,7 +79,7 @@ struct Needs {
     api_key: bool,
     jwt: bool,
     /// Fields of the body.
-    json: Box<[Box<str>]>,
+    fields: Box<[Source]>,
     required: Option<Credential>,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct IdentityCounts {
     pub(crate) unauthorized: AtomicU64,
     /// Bodies longer than the bound.
     pub(crate) bodies_too_long: AtomicU64,
-    /// Bodies that are not JSON.
+    /// Bodies that are malformed, or that servers read differently.
     pub(crate) bodies_malformed: AtomicU64,
 }
 
@@ -105,7 +107,8 @@ pub(crate) struct ClientIdentity<'a> {
     api_key: Option<Arc<ApiKeyConfig>>,
     /// The verified token.
     token: Result<Arc<Token>, TokenError>,
-    json: Box<[Option<Box<str>>]>,
+    /// Values of the fields that the route needs.
+    fields: FieldValues,
 }
 
 /// Files of identities that cannot be used, each with the reason.
@@ -159,7 +162,7 @@ impl Identities {
             api_keys,
             jwt,
             geo,
-            json_body: identity.json_body,
+            body: identity.body,
             needs,
             uses_ja4: all_sources(config).any(|source| *source == Source::Ja4),
             counts: previous.map(|previous| previous.counts.clone()).unwrap_or_default(),
@@ -214,7 +217,7 @@ impl Identities {
             needs,
             api_key: None,
             token: Err(TokenError::Missing),
-            json: Box::default(),
+            fields: Box::default(),
         };
         if let Some(needs) = needs {
             // Boxed, so that the future of other requests stays small.
@@ -245,9 +248,9 @@ impl Identities {
         if let Some(required) = needs.required {
             self.require(required, identity)?;
         }
-        if !needs.json.is_empty() {
-            let fields = json::read_fields(&head.headers, body, self.json_body, &needs.json).await;
-            identity.json = self.fields_or_none(fields)?;
+        if !needs.fields.is_empty() {
+            let fields = body_fields::read_fields(head, body, self.body, &needs.fields).await;
+            identity.fields = self.fields_or_none(fields)?;
         }
         Ok(())
     }
@@ -276,15 +279,15 @@ impl Identities {
 
     fn fields_or_none(
         &self,
-        fields: Result<Box<[Option<Box<str>>]>, BodyError>,
-    ) -> Result<Box<[Option<Box<str>>]>, ProxyError> {
+        fields: Result<FieldValues, BodyError>,
+    ) -> Result<FieldValues, ProxyError> {
         let count = match fields {
             Ok(fields) => return Ok(fields),
             Err(BodyError::Timeout) => return Err(ProxyError::BodyTimeout),
             Err(BodyError::Aborted) => {
                 return Err(ProxyError::BadRequest("The body of the request is incomplete."));
             }
-            Err(BodyError::NotJson) => return Ok(Box::default()),
+            Err(BodyError::OtherType) => return Ok(Box::default()),
             Err(BodyError::TooLong) => &self.counts.bodies_too_long,
             Err(BodyError::Malformed) => &self.counts.bodies_malformed,
         };
@@ -335,9 +338,9 @@ impl Identity for ClientIdentity<'_> {
                 let mut attributes = self.api_key.as_ref()?.attributes.iter();
                 borrowed(&attributes.find(|(key, _)| key == name)?.1)
             }
-            Source::Json(name) => {
-                let index = self.needs?.json.iter().position(|field| field == name)?;
-                borrowed(self.json.get(index)?.as_deref()?)
+            Source::Json(_) | Source::Form(_) => {
+                let index = self.needs?.fields.iter().position(|field| field == source)?;
+                borrowed(self.fields.get(index)?.as_deref()?)
             }
             Source::Asn => self.identities.geo.asn(self.client?).map(Cow::Owned),
             Source::Country => self.identities.geo.country(self.client?).map(Cow::Owned),
@@ -371,24 +374,26 @@ impl MetricsSource for IdentityCounts {
 impl Needs {
     fn new(route: &RouteConfig, upstreams: &[UpstreamConfig]) -> Self {
         let mut needs = Self { required: route.require, ..Self::default() };
-        let mut json: Vec<Box<str>> = Vec::new();
+        let mut fields: Vec<Source> = Vec::new();
         for source in sources(route, upstreams) {
             match source {
                 Source::ApiKey | Source::ApiKeyAttribute(_) => needs.api_key = true,
                 Source::Jwt(_) => needs.jwt = true,
-                Source::Json(name) if !json.contains(name) => json.push(name.clone()),
+                field if body_fields::is_field(field) && !fields.contains(field) => {
+                    fields.push(field.clone());
+                }
                 _ => {}
             }
         }
-        needs.json = json.into();
+        needs.fields = fields.into();
         needs.api_key |= needs.required == Some(Credential::ApiKey);
         needs.jwt |= needs.required == Some(Credential::Jwt);
         needs
     }
 
     fn is_empty(&self) -> bool {
-        let Self { api_key, jwt, json, required } = self;
-        !api_key && !jwt && json.is_empty() && required.is_none()
+        let Self { api_key, jwt, fields, required } = self;
+        !api_key && !jwt && fields.is_empty() && required.is_none()
     }
 }
 

@@ -111,7 +111,7 @@ async fn a_key_of_the_query_does_not_reach_the_upstream() {
 #[tokio::test]
 async fn fields_of_bodies_are_limited_and_bodies_forwarded_as_they_came() {
     let gateway = limited_by("json user.id", |config| {
-        config.identity.json_body.bytes_max = 100;
+        config.identity.body.bytes_max = 100;
     })
     .await;
     let json = "Content-Type: application/json\r\n";
@@ -142,9 +142,49 @@ async fn fields_of_bodies_are_limited_and_bodies_forwarded_as_they_came() {
 }
 
 #[tokio::test]
+async fn fields_of_forms_are_limited_and_forms_forwarded_as_they_came() {
+    let gateway = limited_by("form user[name]", |config| {
+        config.identity.body.bytes_max = 100;
+        config.routes[0].limit.as_mut().unwrap().on_missing = OnMissing::Reject;
+    })
+    .await;
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let of = |body: &str| request("POST /?a=b", form, body);
+    let requests = [
+        of("user[name]=a+b&x=1"),
+        of("x=2&user%5bname%5d=%61%20b"),
+        of("user[name]=a+b"),
+        of("user[name]=b"),
+    ];
+    assert_eq!(statuses(&gateway, &requests).await, [200, 200, 429, 200]);
+    let response = gateway.exchange(&of("&&user%5bname%5d=%62&")).await;
+    assert!(response.ends_with("\r\n\r\n&&user%5bname%5d=%62&"), "as it came: {response}");
+    let plain = "user[name]=c";
+    let missing = [
+        of("user=c"),
+        of("user[name]=c&user[name]=d"),
+        of("user[name]=c;user[name]=d"),
+        of(&format!("{plain}&x={}", "y".repeat(100))),
+        request("POST /?user.name=c", form, plain),
+        request("POST /", &format!("{form}Content-Type: text/plain\r\n"), plain),
+        request("POST /", &format!("{form}Content-Encoding: gzip\r\n"), plain),
+        request("POST /", "Content-Type: multipart/form-data; boundary=x\r\n", plain),
+        request("POST /", "Content-Type: application/json\r\n", r#"{"user":{"name":"c"}}"#),
+        request("POST /", "", plain),
+        of(""),
+    ];
+    assert_eq!(statuses(&gateway, &missing).await, [400; 11]);
+    let page = gateway.metrics().await;
+    for line in ["{reason=\"too_long\"} 1", "{reason=\"malformed\"} 1"] {
+        let line = format!("sluicegate_gateway_bodies_unread_total{line}");
+        assert!(page.contains(&line), "{line}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_never_comes_is_a_timeout() {
     let gateway = limited_by("json user", |config| {
-        config.identity.json_body.timeout = std::time::Duration::from_millis(50);
+        config.identity.body.timeout = std::time::Duration::from_millis(50);
     })
     .await;
     let json = "Content-Type: application/json\r\nContent-Length: 20\r\n";

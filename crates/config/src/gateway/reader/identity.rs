@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
-use crate::gateway::keys::{ACCESS_LOG, API_KEYS, GEO, IDENTITY, JSON_BODY, JWT};
+use crate::gateway::keys::{ACCESS_LOG, API_KEYS, BODY_FIELDS, GEO, IDENTITY, JWT};
 use crate::gateway::{
-    AccessLogConfig, AccessLogFormat, ApiKeysConfig, GeoConfig, IdentityConfig, JsonBodyConfig,
+    AccessLogConfig, AccessLogFormat, ApiKeysConfig, BodyFieldsConfig, GeoConfig, IdentityConfig,
     JwksSource, JwtConfig,
 };
 use crate::problem::quoted;
@@ -27,12 +27,17 @@ impl GatewayReader<'_> {
         let jwt = self.value(&mut fields, &IDENTITY, "jwt");
         self.origins.has_jwt = jwt.is_some();
         let geo = self.value(&mut fields, &IDENTITY, "geo");
-        let json_body = self.value(&mut fields, &IDENTITY, "json_body");
+        let body = self.value(&mut fields, &IDENTITY, "body");
+        let former = self.value(&mut fields, &IDENTITY, "json_body");
+        if let (Some(_), Some(former)) = (&body, &former) {
+            let message = "is the former name of `body`, got both; remove `json_body`";
+            former.refuse(self.report, message.to_owned());
+        }
         let identity = IdentityConfig {
             api_keys: api_keys.and_then(|value| self.api_keys(&value)),
             jwt: jwt.and_then(|value| self.jwt(&value)),
             geo: geo.map(|value| self.geo(&value)).unwrap_or_default(),
-            json_body: json_body.map(|value| self.json_body(&value)).unwrap_or_default(),
+            body: body.or(former).map(|value| self.body_fields(&value)).unwrap_or_default(),
         };
         self.close(fields, &IDENTITY);
         identity
@@ -50,13 +55,13 @@ impl GatewayReader<'_> {
         Some(ApiKeysConfig { file: file?, header, query, forward })
     }
 
-    fn json_body(&mut self, value: &Value<'_, '_>) -> JsonBodyConfig {
-        let default = JsonBodyConfig::default();
-        let Some(mut fields) = self.open(value, &JSON_BODY) else { return default };
-        let bytes_max = self.get(&mut fields, &JSON_BODY, "max_bytes", parse::json_body_bytes);
-        let timeout = self.get(&mut fields, &JSON_BODY, "timeout", parse::duration);
-        self.close(fields, &JSON_BODY);
-        JsonBodyConfig {
+    fn body_fields(&mut self, value: &Value<'_, '_>) -> BodyFieldsConfig {
+        let default = BodyFieldsConfig::default();
+        let Some(mut fields) = self.open(value, &BODY_FIELDS) else { return default };
+        let bytes_max = self.get(&mut fields, &BODY_FIELDS, "max_bytes", parse::buffered_bytes);
+        let timeout = self.get(&mut fields, &BODY_FIELDS, "timeout", parse::duration);
+        self.close(fields, &BODY_FIELDS);
+        BodyFieldsConfig {
             bytes_max: bytes_max.unwrap_or(default.bytes_max),
             timeout: timeout.unwrap_or(default.timeout),
         }

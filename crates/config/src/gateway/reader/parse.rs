@@ -137,7 +137,7 @@ pub(super) fn header_bytes(text: &str) -> Parsed<usize> {
 }
 
 /// Larger bodies would be held in memory for each request.
-pub(super) fn json_body_bytes(text: &str) -> Parsed<usize> {
+pub(super) fn buffered_bytes(text: &str) -> Parsed<usize> {
     const RANGE: std::ops::RangeInclusive<u64> = 1..=1 << 20;
     match bytes(text)? {
         bytes if RANGE.contains(&bytes) => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
