@@ -81,12 +81,32 @@ fn limits_of_traefik_mean_the_same_here() {
 
 /// An attempt to log in.
 fn attempt(gateway: &Gateway, account: &str) -> Answer {
-    let body = format!(r#"{{"username":"{account}","password":"x"}}"#);
+    let body = format!("username={account}&password=x");
     let length = body.len();
     let request = format!(
-        "POST /login HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        "POST /login HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n{body}"
     );
     asked_on(TcpStream::connect(&gateway.address).unwrap(), request.as_bytes())
+}
+
+/// Runs the lines of a block, after the functions before them; the comment behind each is what it
+/// prints.
+fn run_lines(folder: &Folder, gateway: &Gateway, functions: &str, lines: &str) -> usize {
+    let lines = lines.lines();
+    lines.clone().for_each(|line| {
+        let (command, expected) = line.split_once(" # ").unwrap();
+        let script = format!("{functions}\n{command}");
+        let script = script.replace("127.0.0.1:8000", &gateway.address);
+        assert_eq!(run(folder, &script), expected, "{command}");
+    });
+    lines.count()
+}
+
+/// What a script prints, on one line.
+fn run(folder: &Folder, script: &str) -> String {
+    let run = shell(script, Path::new(folder.path()));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{script}");
+    run.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -103,31 +123,27 @@ fn a_login_page_is_limited_by_address_and_by_account() {
     let others = ["bob", "carol", "dave"].map(|account| attempt(&gateway, account).status);
     assert_eq!(others, [200, 200, 429], "one address");
     assert_eq!(gateway.get("/").status, 200, "everything else is not limited");
-    assert_eq!(post(&gateway.address, "/login", "username=alice").status, 400, "no JSON");
+    assert_eq!(post(&gateway.address, "/login", "username=alice").status, 400, "no form");
+}
+
+#[test]
+fn forms_of_the_login_page_are_limited_as_the_page_says() {
+    let (folder, page, app) = (Folder::new(), page("gateway-login"), app());
+    let gateway = started(&folder, &page, "login", &app);
+    let (function, lines) = block(&page, "sh", "attempt()").split_once("\n}\n").unwrap();
+    assert_eq!(run_lines(&folder, &gateway, &format!("{function}\n}}"), lines), 7);
 }
 
 #[test]
 fn plans_of_tokens_are_limited_as_the_page_says() {
     let (folder, page, app) = (Folder::new(), page("gateway-plans"), app());
     let functions = block(&page, "sh", "encode()");
-    let run = |script: &str| {
-        let run = shell(script, Path::new(folder.path()));
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{script}");
-        run.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    run(functions);
+    run(&folder, functions);
     let gateway = started(&folder, &page, "api", &app);
     // The key is there already: the functions alone.
     let functions = functions.replace("openssl genrsa", "true openssl genrsa");
     let requests = block(&page, "sh", "free=");
     let (tokens, requests) = requests.split_once('\n').unwrap();
-    let mut count = 0;
-    for line in requests.lines() {
-        let (command, expected) = line.split_once(" # ").unwrap();
-        let script = format!("{functions}\n{tokens}\n{command}");
-        let printed = run(&script.replace("127.0.0.1:8000", &gateway.address));
-        assert_eq!(printed, expected, "{command}");
-        count += 1;
-    }
-    assert_eq!(count, 8);
+    let functions = format!("{functions}\n{tokens}");
+    assert_eq!(run_lines(&folder, &gateway, &functions, requests), 8);
 }
