@@ -64,6 +64,25 @@ fn the_chart_renders_valid_manifests() {
 }
 
 #[test]
+fn dashboards_are_labeled_for_the_sidecar_of_grafana() {
+    let dashboard =
+        |name: &str| format!("grafana.dashboards.{name}\\.json=deploy/grafana/{name}.json");
+    let (service, gateway) = (dashboard("service"), dashboard("gateway"));
+    let rendered = render(&["--set-file", RULES, "--set-file", &service, "--set-file", &gateway]);
+    validate(&rendered);
+    let manifests = yaml(&rendered);
+    let found = manifests.iter().find(|one| one["metadata"]["name"] == "sluicegate-dashboards");
+    let found = found.unwrap();
+    assert_eq!(found["metadata"]["labels"]["grafana_dashboard"], "1");
+    for name in ["service.json", "gateway.json"] {
+        let text = found["data"][name].as_str().unwrap();
+        assert_eq!(text.trim(), file(&format!("grafana/{name}")).trim());
+    }
+    let misnamed = ["template", "sluicegate", CHART, "--set", "grafana.dashboards.a=b"];
+    assert!(failure(&mut helm(&misnamed)).contains("invalid propertyName 'a'"));
+}
+
+#[test]
 fn variables_keep_their_values() {
     let env = r#"env={"A": "7 s", "B": 16000000, "C": 0.8, "D": true}"#;
     let manifests = yaml(&render(&["--set", "existingConfigMap=rules", "--set-json", env]));

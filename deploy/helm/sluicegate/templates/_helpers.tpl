@@ -16,6 +16,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
+{{- define "sluicegate.files" -}}
+{{- range $file, $text := . }}
+  {{ $file | quote }}: |
+    {{- $text | trim | nindent 4 }}
+{{- end }}
+{{- end -}}
+
 {{- define "sluicegate.check" -}}
 {{- if and (not .Values.rules) (not .Values.existingConfigMap) -}}
 {{- fail "no rules: add --set-file 'rules.shop\\.yaml=FILE', or set existingConfigMap to a ConfigMap of rules files" -}}
