@@ -162,7 +162,7 @@ impl RedisBackend {
 
     /// Decides a request on this node alone, if every step can be.
     fn check_local(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
-        let Call { rules, request, .. } = *call;
+        let Call { rules, request, retries, .. } = *call;
         if !rules.has_local() || rules.begin(Operation::Hit, request, checked) {
             return false;
         }
@@ -176,7 +176,9 @@ impl RedisBackend {
         }
         repeat(rules, Operation::Hit, plan, statuses);
         *allowed = is_admitted;
-        rules.count(plan, statuses);
+        if is_admitted || !retries {
+            rules.count(plan, statuses);
+        }
         true
     }
 
@@ -247,7 +249,9 @@ impl RedisBackend {
         }
         decided?;
         if operation == Operation::Hit {
-            rules.count(plan, statuses);
+            if *allowed || !call.retries {
+                rules.count(plan, statuses);
+            }
             rules.sweep_now_and_then(now);
         }
         rules.estimate_slot_waits(checked, now);

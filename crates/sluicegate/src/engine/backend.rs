@@ -117,6 +117,8 @@ pub struct Call<'a> {
     pub deadline: Option<Instant>,
     /// The id under which a hit holds slots, for their release; random by default.
     pub holder: Option<Holder>,
+    /// Whether a denied request waits and tries again: its denial is not counted.
+    pub retries: bool,
 }
 
 /// A step of a request, with its counter.
@@ -210,7 +212,7 @@ impl<'a> Call<'a> {
     /// A request by these rules at a time, without a deadline.
     #[must_use]
     pub const fn new(rules: &'a Snapshot<'a>, request: &'a Request<'a>, now: Timestamp) -> Self {
-        Self { rules, request, now, deadline: None, holder: None }
+        Self { rules, request, now, deadline: None, holder: None, retries: false }
     }
 }
 

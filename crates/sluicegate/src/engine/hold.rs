@@ -10,7 +10,7 @@ use std::fmt;
 use sluicegate_core::account::Answer;
 use sluicegate_core::algorithm::concurrency::Holder;
 use sluicegate_core::op::{Op, Refusal};
-use sluicegate_core::time::{Span, Timestamp};
+use sluicegate_core::time::Span;
 use sluicegate_core::verdict::{Outcome, Verdict};
 use sluicegate_rules::rule::OnStoreFailure;
 
@@ -107,7 +107,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     ) -> Result<(), HoldError> {
         self.hold(&|cost| Op::Reserve { cost, ttl, holder }, call, holder, checked).await?;
         call.rules.take_slots(&checked.plan, Some(ttl));
-        call.rules.finish_held(checked, call.now);
+        call.rules.finish_held(checked, &call);
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     ) -> Result<(), HoldError> {
         let op = |cost| Op::Acquire { cost, max_wait, holder: Some(holder) };
         self.hold(&op, call, holder, checked).await?;
-        call.rules.finish_held(checked, call.now);
+        call.rules.finish_held(checked, &call);
         Ok(())
     }
 
@@ -376,13 +376,13 @@ impl<B: Backend + ?Sized> Engine<B> {
 }
 
 impl Snapshot<'_> {
-    /// Counts the hits of a request, unless it was decided without its limits, and estimates the
-    /// waits for slots.
-    pub(super) fn finish_held(&self, checked: &mut Checked, now: Timestamp) {
-        if checked.listed().is_none() && checked.denied_unmatched().is_none() {
-            self.count(&checked.plan, &checked.statuses);
+    /// Counts the hits of a request, unless it was decided without its limits, or tries again; and
+    /// estimates the waits for slots.
+    pub(super) fn finish_held(&self, checked: &mut Checked, call: &Call<'_>) {
+        if checked.allowed || !call.retries {
+            self.count_decided(checked);
         }
-        self.estimate_slot_waits(checked, now);
+        self.estimate_slot_waits(checked, call.now);
     }
 }
 

@@ -26,7 +26,7 @@ const SWEEP_EVERY_MICROS: u64 = 1_024;
 impl MemoryBackend {
     /// Applies an operation to every limit of a request, in this node's memory.
     pub fn apply_now(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
-        let Call { rules, request, now, holder, .. } = *call;
+        let Call { rules, request, now, holder, retries, .. } = *call;
         if rules.begin(operation, request, checked) {
             return;
         }
@@ -61,7 +61,9 @@ impl MemoryBackend {
         }
         *allowed = rules.admits(statuses);
         if operation == Operation::Hit {
-            rules.count(plan, statuses);
+            if *allowed || !retries {
+                rules.count(plan, statuses);
+            }
             rules.sweep_now_and_then(now);
         }
         if !*allowed {

@@ -10,8 +10,8 @@ use sluicegate_rules::plan::Plan;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleNo;
 
-use super::Snapshot;
 use super::admission::{ChargeMode, ChargedLimits, Operation, Status, first_same, largest_cost};
+use super::{Checked, Snapshot};
 use crate::answer::Policy;
 use crate::striped::Striped;
 
@@ -131,6 +131,13 @@ impl Snapshot<'_> {
                     self.engine.overrides.hits().add(counts);
                 }
             }
+        }
+    }
+
+    /// Counts a hit, unless it was decided without its limits.
+    pub fn count_decided(&self, checked: &Checked) {
+        if checked.listed().is_none() && checked.denied_unmatched().is_none() {
+            self.count(&checked.plan, &checked.statuses);
         }
     }
 

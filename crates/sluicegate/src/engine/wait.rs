@@ -133,7 +133,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             };
             let Some(retry_at) = retry_at else {
                 rules.take_slots(&checked.plan, ttl);
-                rules.finish_held(&mut checked, now);
+                rules.finish_held(&mut checked, &call);
                 break (rules.owned(), now, max_wait);
             };
             drop(rules);
@@ -201,6 +201,24 @@ impl<B: Backend + ?Sized> Engine<B> {
         let decided_at = if has_waited || ttl.is_some() { now } else { decided_at };
         let (rules, waited) = (decided_by, self.now().since(started));
         Ok(Waited { rules, checked, decided_at, waited, has_slot })
+    }
+
+    /// The turn that [`Engine::book`] has booked has come. It cannot be cancelled any more, and the
+    /// leases of slots begin. Returns whether a slot is held.
+    pub async fn begin_turn(&self, request: &Request<'_>, holder: Holder) -> bool {
+        let (rules, now, mut has_slot) = (self.snapshot(), self.now(), false);
+        let mut plan = Plan::default();
+        for step in booked_steps(&rules, request, &mut plan) {
+            has_slot |= self.backend().forget(step, holder, now).await;
+        }
+        has_slot
+    }
+
+    /// Cancels a turn that [`Engine::book`] has booked, without waiting for the store.
+    pub fn cancel_turn(&self, request: &Request<'_>, holder: Holder) {
+        let (rules, mut plan) = (self.snapshot(), Plan::default());
+        let steps = booked_steps(&rules, request, &mut plan);
+        self.backend().cancel_in_background(&steps, holder, self.now());
     }
 
     /// Replaces a denial after the longest wait by that of a plain check: when a client may retry
@@ -297,10 +315,7 @@ struct Turn<'a, B: Backend + ?Sized> {
 impl<B: Backend + ?Sized> Drop for Turn<'_, B> {
     fn drop(&mut self) {
         if self.is_booked {
-            let (rules, mut plan) = (self.engine.snapshot(), Plan::default());
-            let steps = booked_steps(&rules, self.request, &mut plan);
-            let now = self.engine.now();
-            self.engine.backend().cancel_in_background(&steps, self.holder, now);
+            self.engine.cancel_turn(self.request, self.holder);
         }
     }
 }
