@@ -52,6 +52,8 @@ pub struct RuleExtras {
     pub replaces: Vec<Box<str>>,
     /// Free data returned to the caller.
     pub metadata: Option<Metadata>,
+    /// Importance of its requests, if it is not the default.
+    pub priority: Option<u8>,
 }
 
 /// The limits of a rule.
@@ -192,6 +194,11 @@ pub enum Overflow {
     Allow,
 }
 
+/// Importance of requests whose rule names none. From 0 to [`PRIORITY_MAX`], the most important.
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// Importance of the most important requests.
+pub const PRIORITY_MAX: u8 = 9;
+
 /// Default interval at which nodes exchange counts.
 pub const SYNC_INTERVAL: Span = Span::from_millis(100);
 
@@ -260,6 +267,12 @@ impl RuleConfig {
     #[must_use]
     pub fn replaces(&self) -> &[Box<str>] {
         self.rare.as_ref().map_or(&[], |rare| &rare.replaces)
+    }
+
+    /// Importance of its requests: where they wait, those of a higher priority go first.
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        self.rare.as_ref().and_then(|rare| rare.priority).unwrap_or(PRIORITY_DEFAULT)
     }
 
     /// Free data returned to the caller.

@@ -77,7 +77,7 @@ fn rules(joint: Joint) -> RuleSet {
         users(DescriptorConfig::any("user")),
     ];
     let mut replacing = limited(DescriptorConfig::any("tier"));
-    let rare = RuleExtras { replaces: vec!["plain".into()], metadata: None };
+    let rare = RuleExtras { replaces: vec!["plain".into()], ..RuleExtras::default() };
     replacing.rule.as_mut().unwrap().rare = Some(Box::new(rare));
     let listed = |value: Pattern| ListEntry { key: "country".to_owned(), value };
     let domain = Domain {

@@ -234,8 +234,9 @@ fn unwaiting(on_limit: OnLimit, one: &CheckedLimit<'_>) -> Option<String> {
         (OnLimit::Deny, _) => return None,
         (OnLimit::Shape, Limit::Unlimited) => ("shape", "it denies nobody"),
         (OnLimit::Queue, Limit::Unlimited) => ("queue", "it denies nobody"),
-        (OnLimit::Shape, Limit::Concurrency(_)) => {
-            ("shape", "nobody knows when a slot will be free")
+        (OnLimit::Shape, Limit::Concurrency(_)) => return None,
+        (OnLimit::Shape, Limit::SlidingLog(log)) if log.counts_denied() => {
+            ("shape", "with `count_denied` every attempt to get a turn counts")
         }
         (OnLimit::Shape, limit) if limit.refuses(OpKind::Acquire).is_some() => {
             ("shape", "it counts what comes when it comes, so that nobody can wait for a turn")

@@ -3,7 +3,7 @@
 use crate::suggest;
 
 /// Maximum number of keys.
-pub(super) const KEYS_MAX: usize = 32;
+pub(super) const KEYS_MAX: usize = 33;
 
 macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
@@ -87,6 +87,7 @@ keys! {
     OnStoreFailure "on_store_failure" Native [Descriptor],
     OnLimit "on_limit" Native [Descriptor],
     Overflow "overflow" Native [Descriptor],
+    Priority "priority" Native [Descriptor],
     DetailedMetric "detailed_metric" Envoy [Descriptor],
     ValueToMetric "value_to_metric" Envoy [Descriptor],
     Metadata "metadata" Envoy [Descriptor],

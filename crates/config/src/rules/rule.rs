@@ -4,7 +4,8 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{
-    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig, RuleExtras, SYNC_INTERVAL,
+    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, RuleConfig, RuleExtras,
+    SYNC_INTERVAL,
 };
 
 use super::descriptor::Names;
@@ -31,6 +32,7 @@ struct Settings<'t> {
     quota_mode: bool,
     detailed_metric: bool,
     metadata: Option<Metadata>,
+    priority: Option<u8>,
 }
 
 impl Reader<'_> {
@@ -96,7 +98,7 @@ impl Reader<'_> {
 
 /// Applies the settings to a rule.
 fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
-    let Settings { replaces, metadata, id, .. } = settings;
+    let Settings { replaces, metadata, priority, id, .. } = settings;
     rule.mode = settings.mode;
     rule.consistency = settings.consistency;
     rule.on_store_failure = settings.on_store_failure.unwrap_or(rule.on_store_failure);
@@ -108,9 +110,9 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     names.id = id.as_ref().map(|(_, at)| *at);
     names.replaces = replaces.iter().map(|(_, at)| *at).collect();
     rule.name = id.map(|(id, _)| id.into());
-    if !replaces.is_empty() || metadata.is_some() {
+    if !replaces.is_empty() || metadata.is_some() || priority.is_some() {
         let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-        rule.rare = Some(Box::new(RuleExtras { replaces, metadata }));
+        rule.rare = Some(Box::new(RuleExtras { replaces, metadata, priority }));
     }
     rule
 }
@@ -119,6 +121,7 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
 
 pub(crate) const ID: Field<String> = Field { name: "id", example: "login", read: limit::name };
 pub(crate) const COST: Field<u64> = Field { name: "cost", example: "5", read: cost };
+pub(crate) const PRIORITY: Field<u8> = Field { name: "priority", example: "7", read: priority };
 pub(crate) const ON_STORE_FAILURE: Field<OnStoreFailure> = Field {
     name: "on_store_failure",
     example: "local",
@@ -162,6 +165,14 @@ fn cost(text: &str) -> Result<u64, UnitError> {
     }
 }
 
+fn priority(text: &str) -> Result<u8, UnitError> {
+    let priority = u8::try_from(units::whole(text)?).ok().filter(|one| *one <= PRIORITY_MAX);
+    priority.ok_or_else(|| {
+        let got = quoted(text);
+        UnitError::new(format!("must be from `0` to `{PRIORITY_MAX}`, got {got}; `9` goes first"))
+    })
+}
+
 /// Bounds of the sync interval: shorter ones saturate the nodes, longer ones leave counts stale.
 const SYNC_SHORTEST: Span = Span::from_millis(1);
 const SYNC_LONGEST: Span = Span::from_secs(60);
@@ -190,6 +201,7 @@ impl Reader<'_> {
         let on_store_failure = self.setting(input, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
         let on_limit = self.setting(input, found, Key::OnLimit, &ON_LIMIT);
         let overflow = self.setting(input, found, Key::Overflow, &OVERFLOW);
+        let priority = self.setting(input, found, Key::Priority, &PRIORITY);
         let cost = self.setting(input, found, Key::Cost, &COST);
         let id = self.setting(input, found, Key::Id, &ID);
         let replaces = match found.get(Key::Replaces) {
@@ -215,6 +227,7 @@ impl Reader<'_> {
             quota_mode: quota_mode?,
             detailed_metric: detailed_metric?,
             metadata: metadata?,
+            priority: priority?,
         })
     }
 

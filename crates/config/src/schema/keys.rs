@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Part};
+use sluicegate_rules::rule::PRIORITY_MAX;
 
 use super::limits::{example, limits};
 use super::values::{
@@ -21,7 +22,7 @@ use crate::rules::keys::{Form, KEYS, Key, Level};
 use crate::rules::pattern::{V4, V4_MAX, V6, V6_MAX};
 use crate::rules::rule::{
     COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE,
-    ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, SYNC,
+    ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, PRIORITY, SYNC,
 };
 use crate::rules::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
@@ -155,6 +156,11 @@ fn property(key: Key, level: Level) -> Value {
             let description = "Handling of requests above the limit: denied (`deny`), delayed \
                                (`shape`) or queued (`queue`).";
             return setting(&ON_LIMIT, words(&ON_LIMIT_WORDS), description);
+        }
+        Key::Priority => {
+            let description = "Importance of the requests where they wait, from 0 to 9; those of a \
+                               higher one go first. 5 if omitted.";
+            return setting(&PRIORITY, bits(0, PRIORITY_MAX.into(), ""), description);
         }
         Key::Overflow => {
             let description = "Handling of new keys when the memory store is full: they share one \

@@ -29,7 +29,8 @@ fn named(name: &str, replaces: &[&str], limits: Limits) -> DescriptorConfig {
     let mut rule = RuleConfig::new(limits);
     rule.name = (!name.is_empty()).then(|| name.into());
     let replaces: Vec<Box<str>> = replaces.iter().map(|name| (*name).into()).collect();
-    rule.rare = (!replaces.is_empty()).then(|| Box::new(RuleExtras { replaces, metadata: None }));
+    rule.rare =
+        (!replaces.is_empty()).then(|| Box::new(RuleExtras { replaces, ..RuleExtras::default() }));
     DescriptorConfig { rule: Some(rule), ..any(if name.is_empty() { "nameless" } else { name }) }
 }
 
