@@ -74,6 +74,8 @@ pub(crate) struct LogEntry {
     pub(crate) verdict: RequestVerdict,
     /// Time that a denied client has to wait.
     pub(crate) wait: Option<Duration>,
+    /// Time that it has waited for its turn.
+    pub(crate) delay: Option<Duration>,
     pub(crate) cost: Option<u64>,
     /// Keys of the descriptors.
     pub(crate) identity: Option<Arc<str>>,
@@ -106,6 +108,8 @@ struct JsonLine<'a> {
     rule: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,6 +230,7 @@ impl LogEntry {
             verdict: self.verdict.name(),
             rule: self.rule.as_deref(),
             wait_ms: self.wait.map(millis),
+            delay_ms: self.delay.map(millis),
             cost: self.cost,
             identity: self.identity.as_deref(),
             error: self.error,

@@ -32,6 +32,7 @@ pub(crate) struct Exchange {
     begun: Instant,
     status: u16,
     verdict: RequestVerdict,
+    delay: Duration,
     bytes: u64,
     slot: Option<HeldSlot>,
     /// Where requests are logged or traced.
@@ -75,6 +76,7 @@ impl Exchange {
             begun: Instant::now(),
             status: CLIENT_CLOSED,
             verdict: RequestVerdict::default(),
+            delay: Duration::ZERO,
             bytes: 0,
             slot: None,
             details,
@@ -115,6 +117,14 @@ impl Exchange {
     /// What the limits decided.
     pub(crate) fn set_verdict(&mut self, verdict: RequestVerdict) {
         self.verdict = verdict;
+    }
+
+    /// The request has waited for its turn.
+    pub(crate) fn set_delay(&mut self, delay: Duration) {
+        self.delay = delay;
+        if let Some(details) = &mut self.details {
+            details.entry.delay = Some(delay);
+        }
     }
 
     /// The cost of the request, and the keys of its descriptors.
@@ -186,9 +196,9 @@ fn trace_id(headers: &HeaderMap) -> Option<String> {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let elapsed = self.begun.elapsed();
-        let Self { status, verdict, bytes, .. } = *self;
+        let Self { status, verdict, delay, bytes, .. } = *self;
         if let Some(metrics) = &self.metrics {
-            metrics.complete(RequestSample { status, verdict, elapsed, bytes });
+            metrics.complete(RequestSample { status, verdict, elapsed, delay, bytes });
         }
         let Some(details) = self.details.take() else { return };
         let Details { log, span, begun, mut entry } = *details;

@@ -26,6 +26,7 @@ use crate::handler::GatewayHandler;
 use crate::listener::handover::{Handover, Inherited, SharedSockets};
 use crate::listener::set::{ListenerSet, WorkerListener};
 use crate::metrics::RoutesPage;
+use crate::shape::Queues;
 use crate::upstream::UpstreamMetrics;
 
 /// Interval between checks of the files of access lists.
@@ -127,7 +128,8 @@ impl Gateway {
         let app = node.app().clone();
         let problem_json = node.settings().problem_json;
         let style = DenialStyle { style: node.settings().style, problem_json };
-        app.add_metrics(Arc::new(RoutesPage(active.clone())));
+        let queues = Arc::<Queues>::default();
+        app.add_metrics(Arc::new(RoutesPage { active: active.clone(), queues: queues.clone() }));
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         app.add_metrics(active.load().identities.counts());
         let listeners = Arc::new(Mutex::new(listeners));
@@ -140,8 +142,8 @@ impl Gateway {
                 let _listeners = listeners;
                 let mut ends = Vec::new();
                 for (worker, listeners) in sockets.into_iter().enumerate() {
-                    let (app, active) = (app.clone(), active.clone());
-                    let handler = GatewayHandler { app, active, style, worker };
+                    let (app, active, queues) = (app.clone(), active.clone(), queues.clone());
+                    let handler = GatewayHandler { app, active, queues, style, worker };
                     let server = HttpServer::with_handler(handler.clone(), &handler.app, limits);
                     ends.push(spawn(listeners, server, limits, stopping.clone())?);
                 }

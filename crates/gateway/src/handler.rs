@@ -34,6 +34,7 @@ use crate::listener::redirect::{HttpsPort, redirect_to_https};
 use crate::metrics::RequestVerdict;
 use crate::route::Found;
 use crate::route_state::RouteState;
+use crate::shape::Queues;
 use crate::upstream::{UpstreamRequest, stable_hash};
 
 /// What is known of a connection.
@@ -65,6 +66,7 @@ impl ConnectionContext {
 pub(crate) struct GatewayHandler {
     pub(crate) app: App,
     pub(crate) active: Arc<ArcSwap<Active>>,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) style: DenialStyle,
     pub(crate) worker: usize,
 }
@@ -224,11 +226,15 @@ impl GatewayHandler {
             let options = LimitOptions {
                 app: &self.app,
                 style: &self.style,
+                queues: &self.queues,
                 limit_headers: active.limit_headers,
             };
             let attributes = &attributes;
             let limited = LimitedRequest { route, limit, head, attributes, identity: &identity };
-            match decide(options, limited, exchange).await? {
+            let decided = decide(options, limited, body, exchange).await;
+            let decided = decided
+                .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
+            match decided {
                 Decision::Denied(response) => return Ok(response),
                 Decision::Admitted(admitted) => admission = admitted,
             }

@@ -16,6 +16,7 @@
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
 //! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
+//! - `shape` lets requests over their limit wait for a turn.
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
 //! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
 //!   and the slot of a concurrency limit.
@@ -48,6 +49,7 @@ mod listener;
 mod metrics;
 pub mod route;
 mod route_state;
+mod shape;
 mod slot;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,9 @@
 //! Decides whether a request of a route is admitted, by the rules.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -10,14 +12,14 @@ use sluicegate::http::HeaderLines;
 use sluicegate::rules::mapping::{Attributes, Described};
 use sluicegate::rules::plan::List;
 use sluicegate::rules::request::{Descriptor, Request};
-use sluicegate::{Checked, Operation, Snapshot, Status, Timestamp};
-use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing};
+use sluicegate::{Checked, Operation, Outcome, Snapshot, Span, Status};
+use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing, RouteConfig};
 use sluicegate_server::app::App;
-use sluicegate_server::reservations::{ReservationError, Reservations};
+use sluicegate_server::reservations::{ReservationError, Reservations, Ticket};
 use sluicegate_server::rls::response::Code;
 use sluicegate_server::status::{denying_status, policies, rule_of};
 
-use crate::body::ResponseBody;
+use crate::body::{RequestBody, ResponseBody};
 use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
@@ -25,10 +27,14 @@ use crate::forward::LoosePath;
 use crate::identity::ClientIdentity;
 use crate::metrics::RequestVerdict;
 use crate::route_state::RouteState;
+use crate::shape::{Queues, Shaping, Waited};
 use crate::slot::HeldSlot;
+use crate::upstream::stable_hash;
 
 /// Header of a request that is forwarded although a limit denies it: the rule.
 pub(crate) const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
+/// Header of a response whose request has waited for its turn: milliseconds.
+pub(crate) const DELAY: HeaderName = HeaderName::from_static("x-ratelimit-delay-ms");
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// The verdict of all limits of a request.
@@ -47,6 +53,8 @@ pub(crate) struct Admission {
     pub(crate) headers: Option<HeaderMap>,
     /// The rule that denies it, for the upstream.
     pub(crate) exceeded: Option<HeaderValue>,
+    /// Time until its turn, which is booked.
+    wait: Span,
 }
 
 /// How requests are limited, for all routes.
@@ -54,6 +62,8 @@ pub(crate) struct Admission {
 pub(crate) struct LimitOptions<'a> {
     pub(crate) app: &'a App,
     pub(crate) style: &'a DenialStyle,
+    /// Requests that wait for their turn.
+    pub(crate) queues: &'a Arc<Queues>,
     /// Whether responses to admitted requests have rate limit headers.
     pub(crate) limit_headers: bool,
 }
@@ -68,17 +78,27 @@ pub(crate) struct LimitedRequest<'a> {
     pub(crate) identity: &'a ClientIdentity<'a>,
 }
 
-/// Decides a request, and charges its limits if it is admitted.
+/// Decides a request, and charges its limits if it is admitted. A request over a limit that shapes
+/// waits for its turn.
 pub(crate) async fn decide(
     options: LimitOptions<'_>,
     request: LimitedRequest<'_>,
+    body: &mut RequestBody,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
-    match decide_now(options, request, exchange)? {
-        Some(decision) => Ok(decision),
+    let mut decision = match decide_now(options, request, exchange)? {
+        Some(decision) => decision,
         // Boxed, so that the future of requests that need not wait stays small.
-        None => Box::pin(decide_later(options, request, exchange)).await,
+        None => Box::pin(decide_later(options, request, body, exchange)).await?,
+    };
+    if let Decision::Admitted(admission) = &mut decision
+        && !admission.wait.is_zero()
+    {
+        let (engine, wait) = (options.app.engine(), std::mem::take(&mut admission.wait));
+        Box::pin(engine.clock().sleep_until(engine.now().after(wait))).await;
+        delayed(admission, wait, exchange);
     }
+    Ok(decision)
 }
 
 thread_local! {
@@ -86,7 +106,8 @@ thread_local! {
     static REUSED: Cell<Checked> = Cell::default();
 }
 
-/// Decides a request without waiting; `None` if the store has to be called, or a slot to be held.
+/// Decides a request without waiting; `None` if the store has to be called, a slot to be held, or a
+/// turn to be waited for.
 fn decide_now(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
@@ -99,50 +120,148 @@ fn decide_now(
     let descriptors = described.descriptors(&entries);
     let request = limited.request(&described, &descriptors);
     exchange.set_cost(request.hits, &limited.route.identity);
-    if rules.slot_descriptor(&request).is_some() {
+    let may_wait = limited.may_wait();
+    if rules.slot_descriptor(&request).is_some() || (may_wait && !options.queues.is_empty()) {
         return Ok(None);
     }
     let mut checked = REUSED.take();
-    let decided = match engine.check_now(&Call::new(&rules, &request, now), &mut checked) {
-        true => conclude(options, limited, (&rules, now), &request, &checked, exchange).map(Some),
-        false => Ok(None),
-    };
+    let call = Call { retries: may_wait, ..Call::new(&rules, &request, now) };
+    let mut decided = Ok(None);
+    if engine.check_now(&call, &mut checked) {
+        let shaping = may_wait.then(|| limited.shaping(options.queues));
+        if shaping.and_then(|shaping| shaping.blocked(&rules, &checked, now)).is_none() {
+            decided = conclude(options, limited, &call, &checked, exchange).map(Some);
+        }
+    }
     REUSED.set(checked);
     decided
 }
 
-/// Decides a request that waits for the store, or holds a slot.
+/// Decides a request that waits: for the store, for a slot, or for its turn.
 async fn decide_later(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
+    body: &mut RequestBody,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
     let app = options.app;
     let engine = app.engine();
-    let (rules, now) = (engine.snapshot(), engine.now());
     let described = limited.describe()?;
     let entries = described.entries();
     let descriptors = described.descriptors(&entries);
     let request = limited.request(&described, &descriptors);
-    let call = Call::new(&rules, &request, now);
-    let mut checked = Checked::default();
-    if rules.slot_descriptor(&request).is_some() {
-        let ticket = Reservations::check(engine, call, &mut checked).await;
-        let ticket = ticket.map_err(|error| match error {
-            ReservationError::Hold(_) => undecided(exchange),
-            _ => ProxyError::BadRequest("A part of the request is too long."),
-        })?;
-        if let Some(ticket) = ticket {
-            exchange.hold(HeldSlot::new(app, ticket, rules.lease(&checked.plan, now)));
+    let shaping = limited.shaping(options.queues);
+    let mut blocked = None;
+    {
+        let (rules, now) = (engine.snapshot(), engine.now());
+        let may_wait = limited.may_wait();
+        if may_wait {
+            blocked = shaping.occupied(&rules, &request);
         }
-    } else {
-        let decided = engine.apply(Operation::Hit, call, &mut checked).await;
-        decided.map_err(|_| undecided(exchange))?;
+        if blocked.is_none() {
+            let call = Call { retries: may_wait, ..Call::new(&rules, &request, now) };
+            let mut checked = Checked::default();
+            let ticket = check(app, call, &mut checked).await;
+            let ticket = ticket.map_err(|error| error.unwrap_or_else(|| undecided(exchange)))?;
+            if let Some(ticket) = ticket {
+                let lease = rules.lease(&checked.plan, now);
+                exchange.hold(HeldSlot::new(app, ticket, lease, options.queues));
+            }
+            if may_wait {
+                blocked = shaping.blocked(&rules, &checked, now);
+            }
+            if blocked.is_none() {
+                return conclude(options, limited, &call, &checked, exchange);
+            }
+        }
     }
-    conclude(options, limited, (&rules, now), &request, &checked, exchange)
+    let Some(blocked) = blocked else { return Err(ProxyError::StoreAway) };
+    let started = engine.now();
+    let reads_ahead = !limited.head.headers.contains_key(EXPECT);
+    let waited = shaping.wait(engine, &request, body, reads_ahead, blocked).await;
+    let waited = waited.map_err(|error| match error {
+        ProxyError::StoreAway => undecided(exchange),
+        error => error,
+    })?;
+    let delay = engine.now().since(started);
+    let (rules, now, mut checked) = (engine.snapshot(), engine.now(), Checked::default());
+    let call = Call::new(&rules, &request, now);
+    // The present figures.
+    let peeked = engine.apply(Operation::Peek, call, &mut checked).await;
+    let Waited::Turn { slot } = waited else {
+        if peeked.is_err() || checked.allowed {
+            deny(&mut checked);
+        }
+        if !delay.is_zero() {
+            exchange.set_delay(delay.to_duration());
+        }
+        return conclude(options, limited, &Call { retries: true, ..call }, &checked, exchange);
+    };
+    if let Some(holder) = slot {
+        let ticket = Ticket::slot(&request, holder, now);
+        let ticket =
+            ticket.map_err(|_| ProxyError::BadRequest("A part of the request is too long."))?;
+        let lease = rules.lease(&checked.plan, now);
+        exchange.hold(HeldSlot::new(app, ticket, lease, options.queues));
+    }
+    let mut admission = Admission::default();
+    if options.limit_headers && peeked.is_ok() {
+        let mut headers = HeaderMap::new();
+        let hide = &limited.route.config.denial.hide;
+        options.style.write_headers(hide, &rules, now, &checked, &mut headers);
+        admission.headers = Some(headers);
+    }
+    delayed(&mut admission, delay, exchange);
+    Ok(Decision::Admitted(admission))
+}
+
+/// Decides a request by the store; the ticket of a slot that it holds. Without an error, a limit is
+/// undecided.
+async fn check(
+    app: &App,
+    call: Call<'_>,
+    checked: &mut Checked,
+) -> Result<Option<Ticket>, Option<ProxyError>> {
+    let engine = app.engine();
+    if call.rules.slot_descriptor(call.request).is_none() {
+        return engine.apply(Operation::Hit, call, checked).await.map(|()| None).map_err(|_| None);
+    }
+    Reservations::check(engine, call, checked).await.map_err(|error| match error {
+        ReservationError::Hold(_) => None,
+        _ => Some(ProxyError::BadRequest("A part of the request is too long.")),
+    })
+}
+
+/// A request that was denied after its wait, although it would be admitted at this moment.
+fn deny(checked: &mut Checked) {
+    checked.allowed = false;
+    if let Some(status) = checked.statuses.iter_mut().find(|one| one.verdict.decided_by.is_some()) {
+        status.verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(1) };
+    }
+}
+
+/// An admitted request has waited for its turn.
+fn delayed(admission: &mut Admission, delay: Span, exchange: &mut Exchange) {
+    exchange.set_verdict(RequestVerdict::Delayed);
+    exchange.set_delay(delay.to_duration());
+    let millis = HeaderValue::from(delay.as_micros().div_ceil(1_000));
+    admission.headers.get_or_insert_default().insert(DELAY, millis);
 }
 
 impl<'a> LimitedRequest<'a> {
+    /// Whether it may wait for its turn.
+    fn may_wait(self) -> bool {
+        matches!(self.route.config.on_limit, OnLimit::Rules | OnLimit::Shape)
+    }
+
+    fn shaping(self, queues: &'a Queues) -> Shaping<'a> {
+        let RouteConfig { on_limit, shape, .. } = &self.route.config;
+        // A part that is no text is treated as missing: the limits have judged it.
+        let client = shape.fair_by.value(self.attributes).ok().flatten();
+        let client = client.map_or(0, |client| stable_hash(client.as_bytes()));
+        Shaping { queues, on_limit: *on_limit, config: shape, client }
+    }
+
     /// Its descriptors.
     fn describe(self) -> Result<Described<'a>, ProxyError> {
         let described = self.limit.mapping.describe(self.attributes);
@@ -175,21 +294,25 @@ impl<'a> LimitedRequest<'a> {
 fn conclude(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
-    (rules, now): (&Snapshot<'_>, Timestamp),
-    request: &Request<'_>,
+    call: &Call<'_>,
     checked: &Checked,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
-    let LimitOptions { app, style, limit_headers } = options;
+    let Call { rules, request, now, retries, .. } = *call;
+    if retries && !checked.allowed {
+        // It does not try again.
+        rules.count_decided(checked);
+    }
+    let LimitOptions { app, style, limit_headers, .. } = options;
     let LimitedRequest { route, limit, head, .. } = limited;
     app.record_unmatched(rules, request, checked).map_err(|_| ProxyError::Unmatched)?;
     let config = &route.config;
-    let mut admission = Admission::default();
+    let mut admission = Admission { wait: checked.wait(), ..Admission::default() };
     let is_denied = app.code_of(rules, request, checked) == Code::OverLimit;
     if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
         let verdict = match config.on_limit {
             _ if !is_denied => RequestVerdict::DryRunDenied,
-            OnLimit::Deny => RequestVerdict::Denied,
+            OnLimit::Rules | OnLimit::Deny | OnLimit::Shape => RequestVerdict::Denied,
             OnLimit::Mark => RequestVerdict::Marked,
         };
         exchange.set_verdict(verdict);
@@ -197,7 +320,7 @@ fn conclude(
             let status = denying_status(&checked.statuses);
             let wait = status.and_then(|status| status.verdict.retry_after());
             let rule = denying_rule(app, rules, checked);
-            exchange.set_denial(rule, wait.map(sluicegate::Span::to_duration));
+            exchange.set_denial(rule, wait.map(Span::to_duration));
         }
         if verdict == RequestVerdict::Denied {
             let response = style.response(&config.denial, head, rules, now, checked);

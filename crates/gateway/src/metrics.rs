@@ -12,6 +12,7 @@ use sluicegate_server::telemetry::{BUCKETS_MICROS, ResponseTimes};
 
 use crate::active::Active;
 use crate::error::ProxyError;
+use crate::shape::Queues;
 
 /// Name of the requests without a route.
 pub(crate) const UNMATCHED: &str = "unmatched";
@@ -37,6 +38,8 @@ pub(crate) enum RequestVerdict {
     Exempt,
     /// The store did not answer for a limit, and no other one denies it.
     Undecided,
+    /// Every limit admits it, after it has waited.
+    Delayed,
 }
 
 /// Counters of a route, striped by thread.
@@ -52,12 +55,17 @@ pub(crate) struct RequestSample {
     pub(crate) status: u16,
     pub(crate) verdict: RequestVerdict,
     pub(crate) elapsed: Duration,
+    /// Time that it has waited for its turn.
+    pub(crate) delay: Duration,
     pub(crate) bytes: u64,
 }
 
 /// Metrics of the routes of the configuration in force.
 #[derive(Debug)]
-pub(crate) struct RoutesPage(pub(crate) Arc<ArcSwap<Active>>);
+pub(crate) struct RoutesPage {
+    pub(crate) active: Arc<ArcSwap<Active>>,
+    pub(crate) queues: Arc<Queues>,
+}
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 const UPSTREAM_ERRORS: [ProxyError; 3] =
@@ -68,12 +76,13 @@ const ERRORS: usize = CLASSES.len() * RequestVerdict::ALL.len();
 const OVERLOAD: usize = ERRORS + UPSTREAM_ERRORS.len();
 const IN_FLIGHT: usize = OVERLOAD + 1;
 const BYTES: usize = IN_FLIGHT + 1;
-const MICROS: usize = BYTES + 1;
+const DELAY_MICROS: usize = BYTES + 1;
+const MICROS: usize = DELAY_MICROS + 1;
 const BUCKETS: usize = MICROS + 1;
 const COUNT: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
 
 impl RequestVerdict {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::None,
         Self::Passed,
         Self::Denied,
@@ -81,6 +90,7 @@ impl RequestVerdict {
         Self::Marked,
         Self::Exempt,
         Self::Undecided,
+        Self::Delayed,
     ];
 
     /// Its name, in logs and metrics.
@@ -93,6 +103,7 @@ impl RequestVerdict {
             Self::Marked => "marked",
             Self::Exempt => "exempt",
             Self::Undecided => "undecided",
+            Self::Delayed => "delayed",
         }
     }
 }
@@ -116,12 +127,16 @@ impl RouteMetrics {
     /// A request that has begun is complete.
     pub(crate) fn complete(&self, sample: RequestSample) {
         let class = usize::from(sample.status / 100).clamp(1, CLASSES.len()) - 1;
-        let micros = u64::try_from(sample.elapsed.as_micros()).unwrap_or(u64::MAX);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (micros, delay) = (micros(sample.elapsed), micros(sample.delay));
         let bucket = BUCKETS_MICROS.partition_point(|bound| *bound < micros);
         // The sum of all stripes wraps to the right number.
         self.add(IN_FLIGHT, u64::MAX);
         self.add(class * RequestVerdict::ALL.len() + sample.verdict as usize, 1);
         self.add(BYTES, sample.bytes);
+        if delay > 0 {
+            self.add(DELAY_MICROS, delay);
+        }
         self.add(MICROS, micros);
         self.add(BUCKETS + bucket, 1);
     }
@@ -164,7 +179,7 @@ pub(crate) fn of_names<'a>(
 
 impl MetricsSource for RoutesPage {
     fn put(&self, page: &mut Page) {
-        let active = self.0.load();
+        let active = self.active.load();
         let routes: Vec<_> = active.route_metrics().take(LISTED_MAX).collect();
         let route = |one: &RouteMetrics| Labels::new("route", &one.name);
         let help = "Completed requests, by status class and by what the limits decided. A client that went away counts as 4xx.";
@@ -190,6 +205,13 @@ impl MetricsSource for RoutesPage {
         for one in &routes {
             family.labeled(&route(one), one.sum(IN_FLIGHT));
         }
+        let help = "Time that requests have waited for their turn, in seconds.";
+        let mut family = page.counter("sluicegate_gateway_delay_seconds_total", help);
+        for one in &routes {
+            family.labeled(&route(one), Duration::from_micros(one.sum(DELAY_MICROS)).as_secs_f64());
+        }
+        let help = "Requests that wait for their turn.";
+        page.gauge("sluicegate_gateway_waiting_requests", help).value(self.queues.waiting() as u64);
         let help = "Bytes of the bodies of responses.";
         let mut family = page.counter("sluicegate_gateway_response_bytes_total", help);
         for one in &routes {
@@ -218,7 +240,13 @@ mod tests {
     use super::*;
 
     fn sample(status: u16, verdict: RequestVerdict) -> RequestSample {
-        RequestSample { status, verdict, elapsed: Duration::from_millis(3), bytes: 10 }
+        RequestSample {
+            status,
+            verdict,
+            elapsed: Duration::from_millis(3),
+            delay: Duration::ZERO,
+            bytes: 10,
+        }
     }
 
     #[test]

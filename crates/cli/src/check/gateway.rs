@@ -179,7 +179,11 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
         Some(limit) => {
             let by: Vec<String> =
                 limit.mapping.descriptors.iter().map(|one| entries(one)).collect();
-            let on_limit = if route.on_limit == OnLimit::Mark { ", marks only" } else { "" };
+            let on_limit = match route.on_limit {
+                OnLimit::Mark => ", marks only",
+                OnLimit::Shape => ", waits",
+                OnLimit::Rules | OnLimit::Deny => "",
+            };
             let on_missing = match limit.on_missing {
                 OnMissing::Reject => "",
                 OnMissing::Pass => ", requests without a part pass",

@@ -31,6 +31,7 @@ mod paths;
 mod pebble;
 mod prometheus;
 mod responses;
+mod shaping;
 mod slow;
 mod smuggling;
 mod tls;

@@ -470,7 +470,7 @@ pub(crate) const ACCESS_LOG: Section = Section {
 };
 
 pub(crate) use super::route_keys::{
-    DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE,
+    DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE,
 };
 pub(crate) use super::upstream_keys::{
     BALANCE, EJECT, HEALTH, UPSTREAM, UPSTREAM_TIMEOUTS, UPSTREAM_TLS,

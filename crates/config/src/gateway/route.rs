@@ -1,8 +1,9 @@
 //! Routes: which requests, and what happens to them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use sluicegate_rules::mapping::Mapping;
+use sluicegate_rules::mapping::{Mapping, Part, Source};
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct RouteConfig {
     pub limit: Option<LimitConfig>,
     /// `on_limit`.
     pub on_limit: OnLimit,
+    /// `shape`: how requests wait.
+    pub shape: ShapeConfig,
     /// `denial`: the response to a denied request.
     pub denial: DenialConfig,
     /// `request_headers`.
@@ -103,11 +106,33 @@ pub enum OnMissing {
 /// What happens to a request over its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLimit {
-    /// `deny`: it gets 429.
+    /// What the rules that deny it say.
     #[default]
+    Rules,
+    /// `deny`: it gets 429.
     Deny,
     /// `mark`: it is forwarded with a header.
     Mark,
+    /// `shape`: it waits for its turn.
+    Shape,
+}
+
+/// How requests over a limit wait for their turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeConfig {
+    /// `queue`: requests that wait for one limit of one identity.
+    pub queue_max: usize,
+    /// `max_wait`: those that would wait longer are denied at once.
+    pub max_wait: Duration,
+    /// `fair_by`: the clients that get equal shares.
+    pub fair_by: Part,
+}
+
+impl Default for ShapeConfig {
+    fn default() -> Self {
+        let fair_by = Part { source: Source::ClientIp, or: None };
+        Self { queue_max: 100, max_wait: Duration::from_secs(10), fair_by }
+    }
 }
 
 /// The response to a denied request.
@@ -147,6 +172,7 @@ impl RouteConfig {
             require: None,
             limit: None,
             on_limit: OnLimit::default(),
+            shape: ShapeConfig::default(),
             denial: DenialConfig::default(),
             request_headers: HeaderChanges::default(),
             response_headers: HeaderChanges::default(),

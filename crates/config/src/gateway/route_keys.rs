@@ -59,9 +59,15 @@ pub(crate) const ROUTE: Section = Section {
         ),
         key(
             "on_limit",
-            Kind::Words(&["deny", "mark"]),
-            "deny",
-            "Denies a request over its limit, or forwards it with a header. Default: `deny`.",
+            Kind::Words(&["deny", "mark", "shape"]),
+            "shape",
+            "Denies a request over its limit, forwards it with a header, or lets it wait. Default: as its rules say.",
+        ),
+        key(
+            "shape",
+            Kind::Section(&SHAPE),
+            "{ queue: 100, max_wait: 10s }",
+            "How requests wait, where `on_limit` of the route or of its rules is `shape`.",
         ),
         key(
             "denial",
@@ -159,6 +165,32 @@ pub(crate) const LIMIT: Section = Section {
             Kind::Words(&["reject", "pass"]),
             "reject",
             "Rejects a request without a part of a descriptor, or leaves the descriptor out. Default: `reject`.",
+        ),
+    ],
+};
+
+pub(crate) const SHAPE: Section = Section {
+    subject: "`shape`",
+    example: "{ queue: 100, max_wait: 10s }",
+    required: &[],
+    keys: &[
+        key(
+            "queue",
+            Kind::Whole(1, 100_000),
+            "100",
+            "Requests that wait for one limit of one identity; more are denied. Default: `100`.",
+        ),
+        key(
+            "max_wait",
+            Kind::Duration,
+            "10s",
+            "Requests that would wait longer are denied at once. Default: `10s`.",
+        ),
+        key(
+            "fair_by",
+            Kind::Text,
+            "jwt sub",
+            "Part of the request: its values get equal shares of a limit. Default: `client_ip`.",
         ),
     ],
 };

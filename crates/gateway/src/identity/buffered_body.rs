@@ -25,7 +25,7 @@ impl BufferedBody {
     }
 
     /// Reads until the end, or until there are more bytes than this; whether it has ended.
-    pub(super) async fn read_up_to(&mut self, bytes_max: usize) -> Result<bool, BoxError> {
+    pub(crate) async fn read_up_to(&mut self, bytes_max: usize) -> Result<bool, BoxError> {
         let mut length = 0_usize;
         while length <= bytes_max {
             let frame = poll_fn(|cx| Pin::new(&mut self.rest).poll_frame(cx)).await;
@@ -41,6 +41,14 @@ impl BufferedBody {
             }
         }
         Ok(false)
+    }
+
+    /// The body with what was read of it, or the rest alone if nothing was read.
+    pub(crate) fn into_body(self) -> RequestBody {
+        match self.frames.is_empty() && !self.has_ended {
+            true => self.rest,
+            false => RequestBody::Buffered(Box::new(self)),
+        }
     }
 
     /// Handle to the outcome of the client's body.

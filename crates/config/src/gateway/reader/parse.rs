@@ -267,6 +267,10 @@ pub(super) fn denial_status(text: &str) -> Parsed<u16> {
     within(text, 400, 599).map(status_of)
 }
 
+pub(super) fn queue_size(text: &str) -> Parsed<usize> {
+    within(text, 1, 100_000).map(|size| usize::try_from(size).unwrap_or(usize::MAX))
+}
+
 fn status_of(number: u64) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }

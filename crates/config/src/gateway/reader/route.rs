@@ -5,10 +5,11 @@ use sluicegate_rules::mapping::{Mapping, Part};
 use super::{GatewayReader, is_mapping, parse};
 use crate::fields::{Fields, Value};
 use crate::gateway::keys::{
-    DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, Section,
+    DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE, Section,
 };
 use crate::gateway::route::{
     Action, Credential, DenialConfig, HeaderChanges, LimitConfig, OnLimit, OnMissing, RouteConfig,
+    ShapeConfig,
 };
 use crate::gateway::source::{LimitOrigin, RouteOrigin};
 use crate::problem::quoted;
@@ -74,11 +75,14 @@ impl GatewayReader<'_> {
         let limit = self.value(&mut fields, &ROUTE, "limit");
         let has_limit = limit.is_some();
         let limit = limit.map(|value| self.limit(&value, origin));
-        let on_limit =
-            |text: &str| units::choice(text, &[("deny", OnLimit::Deny), ("mark", OnLimit::Mark)]);
         let on_limit = self.get(&mut fields, &ROUTE, "on_limit", on_limit);
+        let shape = self.value(&mut fields, &ROUTE, "shape");
         let denial = self.value(&mut fields, &ROUTE, "denial");
-        for (name, is_written) in [("on_limit", on_limit.is_some()), ("denial", denial.is_some())] {
+        for (name, is_written) in [
+            ("on_limit", on_limit.is_some()),
+            ("shape", shape.is_some()),
+            ("denial", denial.is_some()),
+        ] {
             if is_written && !has_limit {
                 let message = format!(
                     "has no effect, the route has no `limit`, got {}; add `limit: {}`, or remove it",
@@ -88,6 +92,15 @@ impl GatewayReader<'_> {
                 fields.refuse(name, self.report, message);
             }
         }
+        if let (Some(_), Some(OnLimit::Deny | OnLimit::Mark)) = (&shape, on_limit) {
+            let message = format!(
+                "has no effect beside `on_limit: {}`, got {}; write `on_limit: shape`, or remove it",
+                fields.written("on_limit"),
+                fields.written("shape")
+            );
+            fields.refuse("shape", self.report, message);
+        }
+        let shape = shape.and_then(|value| self.shape(&value)).unwrap_or_default();
         let denial = denial.and_then(|value| self.denial(&value, origin)).unwrap_or_default();
         let mut changes = |name: &'static str| {
             let value = self.value(&mut fields, &ROUTE, name);
@@ -107,6 +120,7 @@ impl GatewayReader<'_> {
             // A limit that cannot be read is a problem of the file: it is not left out silently.
             limit: limit.flatten(),
             on_limit: on_limit.unwrap_or_default(),
+            shape,
             denial,
             request_headers,
             response_headers,
@@ -278,6 +292,23 @@ impl GatewayReader<'_> {
         Some(LimitConfig { domain: domain?, mapping: Mapping { descriptors, hits }, on_missing })
     }
 
+    fn shape(&mut self, value: &Value<'_, '_>) -> Option<ShapeConfig> {
+        let mut fields = self.open(value, &SHAPE)?;
+        let default = ShapeConfig::default();
+        let queue = self.get(&mut fields, &SHAPE, "queue", parse::queue_size);
+        let max_wait = self.get(&mut fields, &SHAPE, "max_wait", parse::duration);
+        let fair_by = self.get(&mut fields, &SHAPE, "fair_by", forward_auth::part);
+        if let Some(part) = &fair_by {
+            self.check_part(part, value);
+        }
+        self.close(fields, &SHAPE);
+        Some(ShapeConfig {
+            queue_max: queue.unwrap_or(default.queue_max),
+            max_wait: max_wait.unwrap_or(default.max_wait),
+            fair_by: fair_by.unwrap_or(default.fair_by),
+        })
+    }
+
     fn denial(&mut self, value: &Value<'_, '_>, origin: &mut RouteOrigin) -> Option<DenialConfig> {
         let mut fields = self.open(value, &DENIAL)?;
         let hide = self.value(&mut fields, &DENIAL, "hide");
@@ -339,6 +370,11 @@ impl GatewayReader<'_> {
         self.close(fields, section);
         Some(HeaderChanges { set, remove: remove.unwrap_or_default() })
     }
+}
+
+fn on_limit(text: &str) -> Result<OnLimit, UnitError> {
+    let words = [("deny", OnLimit::Deny), ("mark", OnLimit::Mark), ("shape", OnLimit::Shape)];
+    units::choice(text, &words)
 }
 
 fn hits(text: &str) -> Result<Part, UnitError> {
