@@ -93,6 +93,7 @@
 //! The first limiter of a process calibrates the clock, which takes up to 200 ms
 //! ([`SystemClock`](clock::SystemClock)).
 
+pub mod adaptive;
 mod answer;
 pub mod clock;
 mod engine;

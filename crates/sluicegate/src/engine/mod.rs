@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use sluicegate_core::mode::LOAD_STALE_AFTER;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::request::Request;
 use sluicegate_rules::set::RuleSet;
@@ -285,6 +286,13 @@ impl<B: ?Sized> Engine<B> {
         let mut load = self.state.load.lock();
         *load = Some((thousandths, now));
         self.state.active.load().signal_load(thousandths, now);
+    }
+
+    /// The load signal, while it has not expired.
+    #[must_use]
+    pub fn load(&self) -> Option<u64> {
+        let (load, at) = (*self.state.load.lock())?;
+        (self.now() < at.after(LOAD_STALE_AFTER)).then_some(load)
     }
 
     /// The active rules at this moment.
