@@ -12,6 +12,7 @@ use metrics_support::Scrape;
 use serde_json::{Value, json};
 use sluicegate::clock::ManualClock;
 use sluicegate::rules::domain::{DescriptorConfig, Domain};
+use sluicegate::rules::request::{Descriptor, Entry, Request as LimitRequest};
 use sluicegate::rules::rule::{Limits, RuleConfig};
 use sluicegate::rules::set::RuleSet;
 use sluicegate::{Engine, rules_of};
@@ -49,7 +50,11 @@ fn open() -> Router {
 }
 
 async fn ask(app: &Router, request: Builder) -> Answer {
-    let response = app.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    send(app, request.body(Body::empty()).unwrap()).await
+}
+
+async fn send(app: &Router, request: Request<Body>) -> Answer {
+    let response = app.clone().oneshot(request).await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     Answer { status, headers, body: String::from_utf8(body.to_vec()).unwrap() }
@@ -281,9 +286,13 @@ async fn who_asks_for_something_else_learns_what_there_is() {
     for (path, _) in PATHS {
         let answer = ask(&app, Request::builder().method(Method::POST).uri(path)).await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
-        assert_eq!(answer.header(header::ALLOW), "GET,HEAD", "{path}");
+        let (allow, methods) = match path {
+            "/load" => ("GET,HEAD,PUT", "GET or PUT"),
+            _ => ("GET,HEAD", "GET"),
+        };
+        assert_eq!(answer.header(header::ALLOW), allow, "{path}");
         let told = answer.error("method_not_allowed");
-        assert_eq!(told, format!("`{path}` does not support `POST`; use GET"));
+        assert_eq!(told, format!("`{path}` does not support `POST`; use {methods}"));
     }
     for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/a/b"] {
         let answer = get(&app, path).await;
@@ -292,4 +301,38 @@ async fn who_asks_for_something_else_learns_what_there_is() {
     }
     let long = format!("/{}", "é".repeat(5_000).replace('é', "%C3%A9"));
     assert!(get(&app, &long).await.body.len() < 1_000, "what was sent is not sent back at length");
+}
+
+#[tokio::test]
+async fn a_load_signal_opens_and_closes_elastic_rules() {
+    let rules = rules_of(
+        "domain: shop
+descriptors:
+  - key: user
+    limits: { algorithm: fixed_window, rate: 1/year }
+    mode: { elastic: { up_to: 2x, below: 70%, above: 85% } }
+",
+    )
+    .unwrap();
+    let engine = Engine::new(rules).unwrap();
+    let app = router(App::new(engine.clone()), Options::default());
+    assert_eq!(get(&app, "/load").await.body, "none\n");
+    let entries = [Entry::new("user", "a")];
+    let descriptors = [Descriptor::of(&entries)];
+    let hit = || {
+        engine.check(&LimitRequest { domain: "shop", descriptors: &descriptors, hits: 1 }).allowed
+    };
+    let put = |body: &'static str| Request::put("/load").body(Body::from(body)).unwrap();
+    assert!(hit() && !hit());
+    assert_eq!(send(&app, put("50%")).await.status, StatusCode::OK);
+    assert_eq!(get(&app, "/load").await.body, "0.5\n");
+    assert!(hit(), "half of the capacity is free");
+    assert_eq!(send(&app, put("0.9")).await.status, StatusCode::OK);
+    assert!(!hit());
+    for bad in ["", "much", "-1", "11", "NaN", "1e9%"] {
+        let answer = send(&app, put(bad)).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{bad}");
+        assert!(answer.error("bad_load").contains("write it like `0.7` or `70%`"), "{bad}");
+    }
+    assert_eq!(get(&app, "/load").await.body, "0.9\n");
 }

@@ -1,4 +1,5 @@
-//! Admin endpoint on its own port: health, metrics, rules, leases and configuration, read-only.
+//! Admin endpoint on its own port: health, metrics, rules, leases and configuration, read-only
+//! except the load signal.
 //!
 //! With a token, all paths except the probes `/live` and `/ready` require it.
 
@@ -7,7 +8,7 @@ mod rlconfig;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
@@ -34,11 +35,12 @@ pub struct Options {
 }
 
 /// Paths, with their descriptions.
-pub const PATHS: [(&str, &str); 8] = [
+pub const PATHS: [(&str, &str); 9] = [
     ("/", "this list"),
     ("/config", "effective configuration, without secrets"),
     ("/leases", "leases that this node holds, the busiest keys first"),
     ("/live", "whether the process runs; needs no token"),
+    ("/load", "load signal of elastic rules: PUT a share of the capacity, such as 70%"),
     ("/metrics", "metrics, for Prometheus"),
     ("/ready", "whether requests can be decided, and if not, why; needs no token"),
     ("/rlconfig", "the rules in force"),
@@ -47,6 +49,9 @@ pub const PATHS: [(&str, &str); 8] = [
 
 /// Limit of concurrent renderings of long pages.
 const RENDERINGS_MAX: usize = 2;
+
+/// Bytes of a load signal.
+const LOAD_BYTES_MAX: usize = 64;
 
 /// Listed leases: the busiest. Their total is a metric.
 const LEASES_LISTED_MAX: usize = 100;
@@ -85,6 +90,7 @@ pub fn router(app: App, options: Options) -> Router {
         .route("/rlconfig", get(rlconfig))
         .route("/config", get(config))
         .route("/leases", get(leases))
+        .route("/load", get(load).put(set_load).layer(DefaultBodyLimit::max(LOAD_BYTES_MAX)))
         .route("/debug/pprof", any(pprof))
         .route("/debug/pprof/", any(pprof))
         .route("/debug/pprof/{*rest}", any(pprof))
@@ -183,6 +189,36 @@ async fn rlconfig(State(admin): Admin) -> Response {
 
 async fn config(State(admin): Admin) -> Response {
     json(&admin.options.config)
+}
+
+/// The load signal, while it has not expired.
+async fn load(State(admin): Admin) -> Response {
+    let load = admin.app.engine().load();
+    text(load.map_or_else(|| "none\n".to_owned(), |load| format!("{}\n", load as f64 / 1_000.0)))
+}
+
+/// Sets the load signal: a number such as `0.7`, or a percentage.
+async fn set_load(State(admin): Admin, body: String) -> Response {
+    /// Ten times the capacity.
+    const LOAD_MAX: f64 = 10.0;
+
+    let body = body.trim();
+    let number = body.strip_suffix('%').map_or(body, str::trim_end).parse::<f64>();
+    let share = number.map(|number| if body.ends_with('%') { number / 100.0 } else { number });
+    match share {
+        Ok(share) if (0.0..=LOAD_MAX).contains(&share) => {
+            admin.app.engine().set_load((share * 1_000.0).round() as u64);
+            text("ok\n")
+        }
+        _ => {
+            let message = format!(
+                "the load must be a share of the capacity from `0` to `{LOAD_MAX}`, got `{}`; write it \
+                 like `0.7` or `70%`",
+                shown(body)
+            );
+            error(StatusCode::BAD_REQUEST, "bad_load", &message)
+        }
+    }
 }
 
 async fn leases(State(admin): Admin) -> Response {
@@ -289,7 +325,8 @@ async fn not_found(uri: Uri) -> Response {
 
 async fn bad_method(method: Method, uri: Uri) -> Response {
     let (method, path) = (shown(method.as_str()), shown(uri.path()));
-    let message = format!("`{path}` does not support `{method}`; use GET");
+    let methods = if path == "/load" { "GET or PUT" } else { "GET" };
+    let message = format!("`{path}` does not support `{method}`; use {methods}");
     error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message)
 }
 
