@@ -35,6 +35,8 @@ pub(crate) enum ProxyError {
     Timeout,
     /// Too many requests are in flight.
     Overload,
+    /// Too many requests are in flight at the upstream.
+    UpstreamOverload,
     /// The route requires a credential.
     Unauthorized(Challenge),
     /// The keys of tokens are not loaded yet.
@@ -106,6 +108,7 @@ impl ProxyError {
             Self::BadGateway => "upstream_failed",
             Self::Timeout => "upstream_timeout",
             Self::Overload => "overload",
+            Self::UpstreamOverload => "upstream_overload",
             Self::Unauthorized(_) => "unauthorized",
             Self::KeysUnavailable => "keys_unavailable",
         }
@@ -119,9 +122,11 @@ impl ProxyError {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::StoreAway | Self::Unavailable | Self::Overload | Self::KeysUnavailable => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::StoreAway
+            | Self::Unavailable
+            | Self::Overload
+            | Self::UpstreamOverload
+            | Self::KeysUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             // The operator can correct it, and the client cannot.
             Self::Unmatched => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unauthorized(_) => StatusCode::UNAUTHORIZED,
@@ -144,7 +149,9 @@ impl ProxyError {
             Self::Unavailable => "No server is available now. Try again.",
             Self::BadGateway => "The server failed to answer.",
             Self::Timeout => "The server did not answer in time.",
-            Self::Overload => "Too many requests are in progress. Try again.",
+            Self::Overload | Self::UpstreamOverload => {
+                "Too many requests are in progress. Try again."
+            }
             Self::Unauthorized(challenge) => challenge.message(),
             Self::KeysUnavailable => "Tokens cannot be verified now. Try again.",
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluicegate_config::gateway::GatewayConfig;
+use sluicegate_server::app::App;
 use sluicegate_server::http::{HttpLimits, HttpServer};
 use sluicegate_server::listen::{self, Listener};
 use sluicegate_server::server::{Node, StartError, Stopping};
@@ -29,8 +30,8 @@ use crate::metrics::RoutesPage;
 use crate::shape::Queues;
 use crate::upstream::UpstreamMetrics;
 
-/// Interval between checks of the files of access lists.
-const ACCESS_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between checks of the files of access lists, and of the load of upstreams.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// A gateway with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
@@ -132,6 +133,7 @@ impl Gateway {
         app.add_metrics(Arc::new(RoutesPage { active: active.clone(), queues: queues.clone() }));
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         app.add_metrics(active.load().identities.counts());
+        let signalled = app.clone();
         let listeners = Arc::new(Mutex::new(listeners));
         let (config_followed, reloads) =
             config::run(follower, &app, active.clone(), listeners.clone(), reloads);
@@ -156,7 +158,7 @@ impl Gateway {
                 tokio::select! {
                     served = stopping.with("gateway", served) => served,
                     () = until_stopped(config_followed, &stopping) => Ok(()),
-                    () = follow(&active) => Ok(()),
+                    () = follow(&active, &signalled) => Ok(()),
                     () = hand_over(handover, &stopping) => Ok(()),
                 }
             }
@@ -187,11 +189,14 @@ async fn until_stopped(followed: impl Future<Output = ()>, stopping: &Stopping) 
     std::future::pending().await
 }
 
-/// Follows the files of access lists, forever.
-async fn follow(active: &ArcSwap<Active>) {
+/// Follows the files of access lists, and signals the load of upstreams to elastic rules, forever.
+async fn follow(active: &ArcSwap<Active>, app: &App) {
     loop {
-        sleep(ACCESS_CHECK_EVERY).await;
+        sleep(CHECK_EVERY).await;
         let active = active.load_full();
+        if let Some(load) = active.upstreams.iter().filter_map(|upstream| upstream.load()).max() {
+            app.engine().set_load(load);
+        }
         if active.access.has_files() {
             // An error means that the runtime shuts down.
             let _ = tokio::task::spawn_blocking(move || active.access.poll()).await;

@@ -235,7 +235,7 @@ impl GatewayHandler {
             let decided = decided
                 .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
             match decided {
-                Decision::Denied(response) => return Ok(response),
+                Decision::Denied(response) => return Ok(*response),
                 Decision::Admitted(admitted) => admission = admitted,
             }
         }
@@ -264,6 +264,8 @@ impl GatewayHandler {
                     strip_prefix: strip_prefix.as_deref(),
                     host: new_host.as_deref(),
                     worker: self.worker,
+                    priority: admission.priority,
+                    client: client_hash(client),
                     key,
                     tunnel_idle: active.timeouts.idle,
                     edits: route.request_headers.as_ref().map(|edits| (edits, values)),
@@ -290,6 +292,16 @@ impl GatewayHandler {
             response.headers_mut().extend(headers);
         }
         Ok(response)
+    }
+}
+
+/// The client, for fairness between those that wait.
+fn client_hash(client: Option<IpAddr>) -> u64 {
+    match client {
+        Some(IpAddr::V4(client)) => u64::from(client.to_bits()),
+        // An IPv6 /64 is one client.
+        Some(IpAddr::V6(client)) => (client.to_bits() >> 64) as u64,
+        None => 0,
     }
 }
 

@@ -16,7 +16,8 @@
 //! - `handler` answers a request: it finds the [`route`], has the engine decide (`limit`), and
 //!   forwards the request or denies it.
 //! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
-//! - `shape` lets requests over their limit wait for a turn.
+//! - `shape` lets requests over their limit wait for a turn; `scheduler` is the order of those that
+//!   wait, there and for an upstream.
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
 //! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
 //!   and the slot of a concurrency limit.
@@ -49,6 +50,7 @@ mod listener;
 mod metrics;
 pub mod route;
 mod route_state;
+mod scheduler;
 mod shape;
 mod slot;
 #[cfg(test)]

@@ -10,8 +10,9 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate::backend::Call;
 use sluicegate::http::HeaderLines;
 use sluicegate::rules::mapping::{Attributes, Described};
-use sluicegate::rules::plan::List;
+use sluicegate::rules::plan::{List, Plan, Step, Target};
 use sluicegate::rules::request::{Descriptor, Request};
+use sluicegate::rules::rule::PRIORITY_DEFAULT;
 use sluicegate::{Checked, Operation, Outcome, Snapshot, Span, Status};
 use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing, RouteConfig};
 use sluicegate_server::app::App;
@@ -43,11 +44,11 @@ pub(crate) enum Decision {
     /// It goes on.
     Admitted(Admission),
     /// It is denied, with this response.
-    Denied(Response<ResponseBody>),
+    Denied(Box<Response<ResponseBody>>),
 }
 
 /// What an admitted request and its response get.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Admission {
     /// Headers of the response.
     pub(crate) headers: Option<HeaderMap>,
@@ -55,6 +56,15 @@ pub(crate) struct Admission {
     pub(crate) exceeded: Option<HeaderValue>,
     /// Time until its turn, which is booked.
     wait: Span,
+    /// Importance of the request.
+    pub(crate) priority: u8,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        let (headers, exceeded, wait) = (None, None, Span::ZERO);
+        Self { headers, exceeded, wait, priority: PRIORITY_DEFAULT }
+    }
 }
 
 /// How requests are limited, for all routes.
@@ -204,7 +214,8 @@ async fn decide_later(
         let lease = rules.lease(&checked.plan, now);
         exchange.hold(HeldSlot::new(app, ticket, lease, options.queues));
     }
-    let mut admission = Admission::default();
+    let priority = priority_of(&rules, &checked.plan);
+    let mut admission = Admission { priority, ..Admission::default() };
     if options.limit_headers && peeked.is_ok() {
         let mut headers = HeaderMap::new();
         let hide = &limited.route.config.denial.hide;
@@ -307,7 +318,11 @@ fn conclude(
     let LimitedRequest { route, limit, head, .. } = limited;
     app.record_unmatched(rules, request, checked).map_err(|_| ProxyError::Unmatched)?;
     let config = &route.config;
-    let mut admission = Admission { wait: checked.wait(), ..Admission::default() };
+    let mut admission = Admission {
+        wait: checked.wait(),
+        priority: priority_of(rules, &checked.plan),
+        ..Admission::default()
+    };
     let is_denied = app.code_of(rules, request, checked) == Code::OverLimit;
     if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
         let verdict = match config.on_limit {
@@ -324,7 +339,7 @@ fn conclude(
         }
         if verdict == RequestVerdict::Denied {
             let response = style.response(&config.denial, head, rules, now, checked);
-            return Ok(Decision::Denied(response));
+            return Ok(Decision::Denied(Box::new(response)));
         }
         if verdict == RequestVerdict::Marked {
             let rule = denying_rule(app, rules, checked).unwrap_or_else(|| limit.domain.clone());
@@ -340,6 +355,15 @@ fn conclude(
         admission.headers = Some(headers);
     }
     Ok(Decision::Admitted(admission))
+}
+
+/// Importance of a request: the highest of its rules.
+pub(crate) fn priority_of(rules: &Snapshot<'_>, plan: &Plan) -> u8 {
+    let priority = |step: &Step| match step.target {
+        Target::Rule(no) => Some(rules.rules().rule(no).priority()),
+        Target::None(_) | Target::Replaced(_) | Target::Override(_) => None,
+    };
+    plan.steps().iter().filter_map(priority).max().unwrap_or(PRIORITY_DEFAULT)
 }
 
 /// The error of a request that a rule does not admit without the store.

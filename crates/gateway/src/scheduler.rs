@@ -1,4 +1,5 @@
-//! Order of the requests that wait for one limit: priorities, then deficit round robin.
+//! Order of the requests that wait for a limit or an upstream: priorities, then deficit round
+//! robin.
 //!
 //! ```text
 //!   priority 9 ── client a: 1 1       the highest priority first;
@@ -16,20 +17,20 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct QueuedRequest {
+pub(crate) struct QueuedRequest {
     /// Its number, in order of arrival.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// Higher ones are served first.
-    pub(super) priority: u8,
+    pub(crate) priority: u8,
     /// The client, for fairness.
-    pub(super) client: u64,
+    pub(crate) client: u64,
     /// What it takes of the limit.
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
 }
 
-/// The waiting requests of one limit.
+/// Waiting requests.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler {
+pub(crate) struct Scheduler {
     classes: BTreeMap<Reverse<u8>, Class>,
     len: usize,
 }
@@ -51,12 +52,18 @@ struct Client {
 
 impl Scheduler {
     /// Number of waiting requests.
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
+    /// Number of those of this priority, and of higher ones.
+    pub(crate) fn len_from(&self, priority: u8) -> usize {
+        let classes = self.classes.range(..=Reverse(priority)).map(|(_, class)| class);
+        classes.flat_map(|class| class.clients.values()).map(|client| client.requests.len()).sum()
+    }
+
     /// Adds a request behind those of its client.
-    pub(super) fn push(&mut self, entry: QueuedRequest) {
+    pub(crate) fn push(&mut self, entry: QueuedRequest) {
         self.len += 1;
         let class = self.classes.entry(Reverse(entry.priority)).or_default();
         class.quantum = class.quantum.max(entry.cost);
@@ -71,12 +78,12 @@ impl Scheduler {
     }
 
     /// The request that is served next.
-    pub(super) fn next(&mut self) -> Option<QueuedRequest> {
+    pub(crate) fn next(&mut self) -> Option<QueuedRequest> {
         self.classes.values_mut().next().and_then(Class::next)
     }
 
     /// Removes a request that was served: its client pays for it.
-    pub(super) fn serve(&mut self, entry: QueuedRequest) {
+    pub(crate) fn serve(&mut self, entry: QueuedRequest) {
         if let Some(class) = self.classes.get_mut(&Reverse(entry.priority))
             && let Some(client) = class.clients.get_mut(&entry.client)
         {
@@ -86,7 +93,7 @@ impl Scheduler {
     }
 
     /// Removes a request that does not wait any more.
-    pub(super) fn remove(&mut self, entry: QueuedRequest) {
+    pub(crate) fn remove(&mut self, entry: QueuedRequest) {
         let Some(class) = self.classes.get_mut(&Reverse(entry.priority)) else { return };
         self.len -= usize::from(class.remove(entry));
         if class.clients.is_empty() {
@@ -95,7 +102,7 @@ impl Scheduler {
     }
 
     /// Cost that is served before a request that would be added now.
-    pub(super) fn cost_before(&self, entry: QueuedRequest) -> u64 {
+    pub(crate) fn cost_before(&self, entry: QueuedRequest) -> u64 {
         let (mut before, mut own) = (0_u64, None);
         for (Reverse(priority), class) in &self.classes {
             match priority.cmp(&entry.priority) {

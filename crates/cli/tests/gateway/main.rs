@@ -27,6 +27,7 @@ mod http2;
 mod identity;
 mod lifecycle;
 mod mistakes;
+mod overload;
 mod paths;
 mod pebble;
 mod prometheus;

@@ -19,6 +19,8 @@ pub struct UpstreamConfig {
     pub health: Option<HealthCheck>,
     /// `eject`: passive checks.
     pub eject: Ejection,
+    /// `concurrency`: requests in flight at all its servers; `None` for no limit.
+    pub concurrency: Option<ConcurrencyConfig>,
     /// `timeouts`.
     pub timeouts: UpstreamTimeouts,
     /// `max_idle` connections of each worker to each server.
@@ -89,6 +91,46 @@ pub struct Ejection {
     pub duration: Duration,
 }
 
+/// Limit of the requests in flight at an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConcurrencyConfig {
+    /// `max`: the limit, or the highest one of an adaptive limit.
+    pub max: usize,
+    /// `adaptive`: what the limit follows; `None` if it is fixed.
+    pub adaptive: Option<AdaptiveConfig>,
+    /// `max_wait`: the longest time that a request waits for another one to end.
+    pub max_wait: Duration,
+}
+
+/// A limit that follows the capacity of the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdaptiveConfig {
+    /// `latency`, or `failures` alone.
+    pub signal: CapacitySignal,
+    /// `min`: the lowest limit.
+    pub min: usize,
+    /// `start`: the limit before anything is known.
+    pub start: usize,
+}
+
+/// What an adaptive limit follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapacitySignal {
+    /// `latency`, and failures.
+    Latency,
+    /// `failures` alone.
+    Failures,
+}
+
+/// Default of `max` of adaptive limits.
+pub const ADAPTIVE_MAX: usize = 1_000;
+/// Default of `min`.
+pub const ADAPTIVE_MIN: usize = 4;
+/// Default of `start`.
+pub const ADAPTIVE_START: usize = 20;
+/// Default of `max_wait`.
+pub const CONCURRENCY_WAIT: Duration = Duration::from_secs(1);
+
 /// Timeouts of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
@@ -133,6 +175,7 @@ impl UpstreamConfig {
             balance: Balance::default(),
             health: None,
             eject: Ejection::default(),
+            concurrency: None,
             timeouts: UpstreamTimeouts::default(),
             idle_max: 256,
             tls: UpstreamTls::default(),

@@ -35,6 +35,12 @@ pub(crate) const UPSTREAM: Section = Section {
             "A server that fails requests is not used for a while.",
         ),
         key(
+            "concurrency",
+            Kind::Either(&[Kind::Whole(1, COUNT_MAX), Kind::Section(&CONCURRENCY)]),
+            "{ adaptive: latency }",
+            "Requests in flight at all its servers: a number, or a mapping. Default: no limit.",
+        ),
+        key(
             "timeouts",
             Kind::Section(&UPSTREAM_TIMEOUTS),
             "{ connect: 5s, first_byte: 60s }",
@@ -60,6 +66,36 @@ pub(crate) const UPSTREAM: Section = Section {
         ),
     ],
 };
+
+pub(crate) const CONCURRENCY: Section = Section {
+    subject: "`concurrency`",
+    example: "{ adaptive: latency }",
+    required: &[],
+    keys: &[
+        key(
+            "max",
+            Kind::Whole(1, COUNT_MAX),
+            "100",
+            "The limit; the highest one, if it is adaptive. Default of adaptive limits: `1000`.",
+        ),
+        key(
+            "adaptive",
+            Kind::Words(&CAPACITY_SIGNALS),
+            "latency",
+            "The limit follows `latency` and failures, or `failures` alone. Default: it is fixed.",
+        ),
+        key("min", Kind::Whole(1, COUNT_MAX), "4", "The lowest adaptive limit. Default: `4`."),
+        key("start", Kind::Whole(1, COUNT_MAX), "20", "The first adaptive limit. Default: `20`."),
+        key(
+            "max_wait",
+            Kind::Duration,
+            "1s",
+            "The longest time that a request waits for another one to end. Default: `1s`.",
+        ),
+    ],
+};
+
+pub(crate) const CAPACITY_SIGNALS: [&str; 2] = ["latency", "failures"];
 
 pub(crate) const BALANCE: Section = Section {
     subject: "`balance`",

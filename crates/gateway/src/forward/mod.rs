@@ -39,6 +39,9 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) worker: usize,
     /// Hash of the value that the server is chosen by.
     pub(crate) key: Option<u64>,
+    /// Importance of the request, and its client, while it waits for the upstream.
+    pub(crate) priority: u8,
+    pub(crate) client: u64,
     /// Time for a tunnel without data.
     pub(crate) tunnel_idle: Duration,
     /// Changes to its headers.
@@ -59,8 +62,13 @@ pub(crate) async fn forward(
     if let Some((edits, values)) = forwarding.edits {
         edits.apply(&mut request.head.headers, values);
     }
-    let delivery =
-        Delivery { worker: forwarding.worker, key: forwarding.key, is_upgrade: upgrade.is_some() };
+    let delivery = Delivery {
+        worker: forwarding.worker,
+        key: forwarding.key,
+        is_upgrade: upgrade.is_some(),
+        priority: forwarding.priority,
+        client: forwarding.client,
+    };
     if let Some(upgrade) = upgrade {
         upgrade::set_headers(&mut request.head.headers, upgrade);
     }

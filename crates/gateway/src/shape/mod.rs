@@ -11,7 +11,6 @@
 //! first then. Nodes that share counters have one booking each, and take turns.
 
 mod queues;
-mod scheduler;
 #[cfg(test)]
 mod tests;
 mod wait;

@@ -13,7 +13,7 @@ use sluicegate::{Span, Timestamp};
 use sluicegate_core::algorithm::concurrency::Holder;
 use tokio::sync::Notify;
 
-use super::scheduler::{QueuedRequest, Scheduler};
+use crate::scheduler::{QueuedRequest, Scheduler};
 
 /// Identifies a limit of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

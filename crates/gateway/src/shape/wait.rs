@@ -9,7 +9,7 @@ use std::task::Poll;
 use sluicegate::backend::{Backend, Call, DENIED_WITHOUT_STORE};
 use sluicegate::rules::plan::{Plan, Target};
 use sluicegate::rules::request::Request;
-use sluicegate::rules::rule::{OnLimit as RuleOnLimit, PRIORITY_DEFAULT};
+use sluicegate::rules::rule::OnLimit as RuleOnLimit;
 use sluicegate::{
     Checked, Engine, Operation, Outcome, Policy, Snapshot, Span, Status, Timestamp, new_holder,
 };
@@ -22,6 +22,7 @@ use super::queues::{Applicant, CounterKey, Queues, Step};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 use crate::identity::BufferedBody;
+use crate::limit::priority_of;
 
 /// How long before a turn it is booked. More than timers are late, so that the turns of a limit
 /// follow each other exactly; a turn that is booked is lost if its client goes away and nobody else
@@ -186,15 +187,13 @@ impl<'a> Shaping<'a> {
         let mut plan = Plan::default();
         rules.rules().plan(request, &mut plan);
         let mut hasher = DefaultHasher::new();
-        let mut priority = None;
         for step in plan.steps() {
             if let Target::Rule(no) = step.target {
-                priority = priority.max(Some(rules.rules().rule(no).priority()));
                 (no.index(), plan.identity(step), step.cost).hash(&mut hasher);
             }
         }
         let applicant = Applicant {
-            priority: priority.unwrap_or(PRIORITY_DEFAULT),
+            priority: priority_of(&rules, &plan),
             client: self.client,
             cost: blocked.cost.max(1),
             plan: hasher.finish(),

@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
+use super::gate::GatePermit;
 use super::http1::Http1Body;
 use super::http2::StreamGuard;
 use super::server::{RequestGuard, Server};
@@ -23,6 +24,8 @@ pub(crate) struct UpstreamBody {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Counts the request as in flight at the server, where that matters.
     guard: Option<RequestGuard>,
+    /// Of the limit of the upstream.
+    permit: Option<GatePermit>,
 }
 
 /// A byte stream behind a switch of protocols.
@@ -32,6 +35,7 @@ pub(crate) struct UpgradedUpstream {
     /// What was read of it.
     pub(crate) read: Bytes,
     _guard: Option<RequestGuard>,
+    _permit: Option<GatePermit>,
 }
 
 /// Where a body comes from.
@@ -58,7 +62,12 @@ impl UpstreamBody {
         deadline: Option<Pin<Box<Sleep>>>,
         guard: Option<RequestGuard>,
     ) -> Self {
-        Self { source, deadline, guard }
+        Self { source, deadline, guard, permit: None }
+    }
+
+    /// Holds the permit until the end.
+    pub(super) fn set_permit(&mut self, permit: Option<GatePermit>) {
+        self.permit = permit;
     }
 
     /// The byte stream of a response that switches protocols.
@@ -66,7 +75,8 @@ impl UpstreamBody {
         match std::mem::replace(&mut self.source, Source::Ended) {
             Source::Http1(body, _) => {
                 let (stream, read) = body.into_upgraded();
-                Some(UpgradedUpstream { stream, read, _guard: self.guard.take() })
+                let (_guard, _permit) = (self.guard.take(), self.permit.take());
+                Some(UpgradedUpstream { stream, read, _guard, _permit })
             }
             Source::Http2(..) | Source::Ended => None,
         }

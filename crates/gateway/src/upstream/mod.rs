@@ -1,14 +1,15 @@
 //! Upstreams: which server gets a request, and the connections to it.
 //!
 //! ```text
-//!   request ── balance ── server ── pool ── http1 │ http2 ── transport: TCP, TLS
-//!                │           │
-//!                │           └ health: checks (maintain), failures of requests (ejection)
-//!                └ servers: as configured, one for each address of a name (resolve)
+//!   request ── gate ── balance ── server ── pool ── http1 │ http2 ── transport: TCP, TLS
+//!                         │           │
+//!                         │           └ health: checks (maintain), failures of requests (ejection)
+//!                         └ servers: as configured, one for each address of a name (resolve)
 //! ```
 
 mod balance;
 mod body;
+mod gate;
 mod http1;
 mod http2;
 mod maintain;
@@ -40,6 +41,7 @@ use tracing::{info, warn};
 pub(crate) use self::balance::stable_hash;
 use self::balance::{Choice, choose};
 pub(crate) use self::body::{UpgradedUpstream, UpstreamBody};
+use self::gate::Gate;
 pub(crate) use self::metrics::UpstreamMetrics;
 use self::resolve::Resolver;
 use self::send_error::SendError;
@@ -57,6 +59,8 @@ pub(crate) struct Upstream {
     configured: Vec<ServerConfig>,
     servers: ArcSwap<Vec<Arc<Server>>>,
     next: AtomicUsize,
+    /// Limits the requests in flight.
+    gate: Option<Arc<Gate>>,
     /// Held by an ejection, so that two do not eject each other's last server.
     ejecting: Mutex<()>,
     /// End with the upstream.
@@ -87,6 +91,9 @@ pub(crate) struct Delivery {
     pub(crate) key: Option<u64>,
     /// Whether the request asks for an upgrade of HTTP/1.1.
     pub(crate) is_upgrade: bool,
+    /// Importance of the request, and its client, while it waits.
+    pub(crate) priority: u8,
+    pub(crate) client: u64,
 }
 
 impl Upstream {
@@ -138,7 +145,9 @@ impl Upstream {
         }
         let servers = ArcSwap::from_pointee(servers);
         let (next, ejecting) = (AtomicUsize::new(0), Mutex::default());
-        Self { options, configured, servers, next, ejecting, tasks: Mutex::default() }
+        let known = previous.and_then(|upstream| upstream.gate.clone());
+        let gate = known.or_else(|| options.config.concurrency.as_ref().map(Gate::new));
+        Self { options, configured, servers, next, gate, ejecting, tasks: Mutex::default() }
     }
 
     /// Starts the background tasks.
@@ -205,6 +214,16 @@ impl Upstream {
         request: &mut UpstreamRequest,
         used: &mut Option<Arc<Server>>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
+        let permit = match &self.gate {
+            None => None,
+            Some(gate) => Some(match gate.try_enter() {
+                Some(permit) => permit,
+                None => {
+                    let entered = Box::pin(gate.enter(delivery.priority, delivery.client)).await;
+                    entered.ok_or(ProxyError::UpstreamOverload)?
+                }
+            }),
+        };
         let choice = self.choice(delivery.key);
         let server = choose(&self.servers.load(), choice, None).cloned();
         let server = used.insert(server.ok_or(ProxyError::Unavailable)?);
@@ -214,10 +233,24 @@ impl Upstream {
         {
             sent = Box::pin(self.send_to(used.insert(second), delivery, request)).await;
         }
-        sent.map_err(|error| match error {
+        if let Some(permit) = &permit {
+            match &sent {
+                Ok(response) => permit.record(is_gateway_error(response.status())),
+                Err(error) if error.is_failure_of_server() => permit.record(true),
+                Err(_) => {}
+            }
+        }
+        let mut response = sent.map_err(|error| match error {
             SendError::Unreachable(_) if self.is_down() => ProxyError::Unavailable,
             error => error.into(),
-        })
+        })?;
+        response.body_mut().set_permit(permit);
+        Ok(response)
+    }
+
+    /// Requests in flight and waiting, in thousandths of an adaptive limit.
+    pub(crate) fn load(&self) -> Option<u64> {
+        self.gate.as_ref().and_then(|gate| gate.load())
     }
 
     /// Whether no server is usable; they are tried nevertheless.

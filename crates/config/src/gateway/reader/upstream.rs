@@ -4,12 +4,13 @@ use super::{GatewayReader, is_mapping, parse};
 use crate::fields::Value;
 use crate::gateway::GatewayConfig;
 use crate::gateway::keys::{
-    BALANCE, EJECT, GATEWAY, HEALTH, UPSTREAM, UPSTREAM_TIMEOUTS, UPSTREAM_TLS,
+    BALANCE, CONCURRENCY, EJECT, GATEWAY, HEALTH, UPSTREAM, UPSTREAM_TIMEOUTS, UPSTREAM_TLS,
 };
 use crate::gateway::route::Action;
 use crate::gateway::upstream::{
-    Balance, Ejection, HealthCheck, ServerConfig, UpstreamConfig, UpstreamProtocol,
-    UpstreamTimeouts, UpstreamTls,
+    ADAPTIVE_MAX, ADAPTIVE_MIN, ADAPTIVE_START, AdaptiveConfig, Balance, CONCURRENCY_WAIT,
+    CapacitySignal, ConcurrencyConfig, Ejection, HealthCheck, ServerConfig, UpstreamConfig,
+    UpstreamProtocol, UpstreamTimeouts, UpstreamTls,
 };
 use crate::rules::forward_auth::part;
 use crate::units;
@@ -53,6 +54,9 @@ impl GatewayReader<'_> {
         }
         if let Some(value) = self.value(&mut fields, &UPSTREAM, "eject") {
             upstream.eject = self.eject(&value).unwrap_or_default();
+        }
+        if let Some(value) = self.value(&mut fields, &UPSTREAM, "concurrency") {
+            upstream.concurrency = self.concurrency(&value);
         }
         if let Some(value) = self.value(&mut fields, &UPSTREAM, "timeouts") {
             upstream.timeouts = self.upstream_timeouts(&value).unwrap_or_default();
@@ -133,6 +137,54 @@ impl GatewayReader<'_> {
         })
     }
 
+    /// The number, or a mapping.
+    fn concurrency(&mut self, value: &Value<'_, '_>) -> Option<ConcurrencyConfig> {
+        if !is_mapping(value) {
+            let max = value.read("100", parse::count_from_1, self.report).ok()?;
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            return Some(ConcurrencyConfig { max, adaptive: None, max_wait: CONCURRENCY_WAIT });
+        }
+        let section = &CONCURRENCY;
+        let mut fields = self.open(value, section)?;
+        let count = |reader: &mut Self, fields: &mut _, name| {
+            let count = reader.get(fields, section, name, parse::count_from_1)?;
+            Some(usize::try_from(count).unwrap_or(usize::MAX))
+        };
+        let max = count(self, &mut fields, "max");
+        let signal = self.get(&mut fields, section, "adaptive", capacity_signal);
+        let (min, start) = (count(self, &mut fields, "min"), count(self, &mut fields, "start"));
+        let max_wait = self.get(&mut fields, section, "max_wait", parse::duration);
+        let max_wait = max_wait.unwrap_or(CONCURRENCY_WAIT);
+        if signal.is_none() && fields.written("adaptive") == "nothing" {
+            for (name, written) in [("min", min), ("start", start)] {
+                if written.is_some() {
+                    let message = "has no effect, the limit is not adaptive; add `adaptive: latency`, or remove it";
+                    fields.refuse(name, self.report, message.to_owned());
+                }
+            }
+            if max.is_none() {
+                let remedy = "write `max: 100`, or `adaptive: latency`";
+                fields.missing("max", remedy, self.report);
+            }
+        }
+        let highest = max.unwrap_or(ADAPTIVE_MAX);
+        for (name, number) in [("min", min), ("start", start)] {
+            if number.is_some_and(|number| number > highest) {
+                let got = fields.written(name);
+                let message = format!("must be at most `max`, `{highest}`, got {got}");
+                fields.refuse(name, self.report, message);
+            }
+        }
+        self.close(fields, section);
+        let adaptive = signal.map(|signal| {
+            let min = min.unwrap_or_else(|| ADAPTIVE_MIN.min(highest));
+            let start = start.unwrap_or(ADAPTIVE_START).clamp(min, highest.max(min));
+            AdaptiveConfig { signal, min, start }
+        });
+        let max = if adaptive.is_some() { Some(highest) } else { max };
+        Some(ConcurrencyConfig { max: max?, adaptive, max_wait })
+    }
+
     fn eject(&mut self, value: &Value<'_, '_>) -> Option<Ejection> {
         let mut fields = self.open(value, &EJECT)?;
         let failures = self.get(&mut fields, &EJECT, "failures", parse::count);
@@ -200,4 +252,9 @@ impl GatewayReader<'_> {
             }
         }
     }
+}
+
+fn capacity_signal(text: &str) -> Result<CapacitySignal, units::UnitError> {
+    let words = [("latency", CapacitySignal::Latency), ("failures", CapacitySignal::Failures)];
+    units::choice(text, &words)
 }
