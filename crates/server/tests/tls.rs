@@ -9,14 +9,23 @@ mod tls_common;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
+use sluicegate::rules::set::RuleSet;
+use sluicegate::{Engine, Timestamp};
+use sluicegate_server::app::App;
 use sluicegate_server::grpc::{GrpcLimits, Options};
+use sluicegate_server::metrics::{self, MetricsSource, Page};
 use sluicegate_server::telemetry::Event;
-use sluicegate_server::tls::{CHECK_EVERY, Tls, TlsError, TlsEvent};
+use sluicegate_server::tls::{
+    CHECK_EVERY, Tls, TlsError, TlsEvent, ValidityWarning, put_certificates,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use grpc_common::{Clock, server_with};
 use tls_common::{Ca, Client, Dir};
+
+/// 2026: certificates made here are valid from 1975 to 4096.
+const NOW: u64 = 1_800_000_000_000_000;
 
 fn options(tls: &Tls) -> Options {
     Options { tls: Some(tls.clone()), ..Options::default() }
@@ -82,7 +91,7 @@ async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
 
     let second = dir.put(&ca.issue("localhost"));
     clock.advance(CHECK_EVERY).await;
-    assert_eq!(events.recv().await.unwrap(), "Reloaded");
+    assert!(events.recv().await.unwrap().starts_with("Reloaded"));
     let new = client.connect(server.address).await.unwrap();
     assert_eq!(new.certificate, second);
     assert_eq!(old.call().await.unwrap(), "0");
@@ -90,7 +99,8 @@ async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
     // A key that does not fit: the pair stays as it was, and it is told once.
     fs::write(dir.path("..data/tls.key"), ca.issue("localhost").key).unwrap();
     clock.advance(CHECK_EVERY).await;
-    assert!(events.recv().await.unwrap().starts_with("Refused(KeyMismatch"));
+    let refused = events.recv().await.unwrap();
+    assert!(refused.starts_with("Refused") && refused.contains("KeyMismatch"), "{refused}");
     let same = client.connect(server.address).await.unwrap();
     assert_eq!(same.certificate, second);
     tls.check().await;
@@ -98,7 +108,7 @@ async fn a_new_certificate_is_for_new_connections_and_old_ones_go_on() {
 
     let third = dir.put(&ca.issue("localhost"));
     clock.advance(CHECK_EVERY).await;
-    assert_eq!(events.recv().await.unwrap(), "Reloaded");
+    assert!(events.recv().await.unwrap().starts_with("Reloaded"));
     let new = client.connect(server.address).await.unwrap();
     assert_eq!(new.certificate, third);
     drop((old, new, same));
@@ -138,15 +148,116 @@ fn files_are_looked_at_by_what_is_in_them() {
     let pair = ca.issue("localhost");
     dir.put(&pair);
     let tls = Tls::new(dir.files()).unwrap();
-    assert!(!tls.reload_if_changed().unwrap());
+    let reload = || tls.reload(Timestamp::from_micros(NOW));
+    assert!(reload().is_empty());
     dir.put(&pair);
-    assert!(!tls.reload_if_changed().unwrap(), "other files, but the same in them");
+    assert!(reload().is_empty(), "other files, but the same in them");
     dir.put(&ca.issue("localhost"));
-    assert!(tls.reload_if_changed().unwrap());
-    assert!(!tls.reload_if_changed().unwrap());
+    assert!(matches!(reload()[..], [TlsEvent::Reloaded { .. }]));
+    assert!(reload().is_empty());
     fs::remove_file(dir.path("..data")).unwrap();
-    assert!(matches!(tls.reload_if_changed(), Err(TlsError::Unreadable { .. })));
-    assert!(!tls.reload_if_changed().unwrap(), "it has been told");
+    assert!(matches!(
+        &reload()[..],
+        [TlsEvent::Refused { error: TlsError::Unreadable { .. }, .. }]
+    ));
+    assert!(reload().is_empty(), "it has been told");
+}
+
+/// The page of a service whose only endpoint with TLS is this.
+fn page(tls: &Tls) -> String {
+    #[derive(Debug)]
+    struct Certificates(Tls);
+
+    impl MetricsSource for Certificates {
+        fn put(&self, page: &mut Page) {
+            put_certificates(page, &[("127.0.0.1:443".to_owned(), self.0.clone())]);
+        }
+    }
+
+    let service = App::new(Engine::new(RuleSet::default()).unwrap());
+    service.add_metrics(Arc::new(Certificates(tls.clone())));
+    metrics::text(&service)
+}
+
+#[tokio::test]
+async fn a_broken_certificate_or_ca_keeps_the_last_good_one_and_the_others_are_replaced() {
+    let (first, second, ca) = (Dir::new("broken"), Dir::new("whole"), Ca::new());
+    let used = first.put(&ca.issue("localhost"));
+    second.put(&ca.issue("other.mesh"));
+    let mut files = first.files_for_clients(&ca, None);
+    files.certificates.extend(second.files().certificates);
+    let tls = Tls::new(files).unwrap();
+    let server = server_with(options(&tls)).await;
+    let reload = || tls.reload(Timestamp::from_micros(NOW));
+
+    fs::write(first.path("..data/tls.key"), ca.issue("localhost").key).unwrap();
+    fs::write(first.path("clients.crt"), "no certificate").unwrap();
+    second.put(&ca.issue("other.mesh"));
+    let (broken, whole, clients) =
+        (first.path("tls.crt"), second.path("tls.crt"), first.path("clients.crt"));
+    match &reload()[..] {
+        [
+            TlsEvent::Refused { path: one, error: TlsError::KeyMismatch { .. } },
+            TlsEvent::Reloaded { path: other },
+            TlsEvent::Refused { path: client_ca, error: TlsError::NoCertificate { .. } },
+        ] => assert_eq!([one, other, client_ca], [&broken, &whole, &clients]),
+        events => panic!("{events:?}"),
+    }
+    assert!(reload().is_empty(), "each is reported once");
+    let client = || Client::trusting(&ca);
+    let known = client().with(&ca.issue("envoy.mesh"));
+    let mut talk = known.connect(server.address).await.unwrap();
+    assert_eq!((talk.certificate.clone(), &*talk.call().await.unwrap()), (used, "0"));
+    drop(talk);
+    assert!(client().call(server.address).await.is_err(), "without a certificate");
+    let stranger = client().with(&Ca::new().issue("envoy.mesh"));
+    assert!(stranger.call(server.address).await.is_err(), "of another CA");
+    let page = page(&tls);
+    for (path, count) in [(&broken, 1), (&whole, 0), (&clients, 1)] {
+        let line = format!(
+            "sluicegate_certificate_file_failures_total{{listener=\"127.0.0.1:443\",path=\"{}\"}} {count}\n",
+            path.display()
+        );
+        assert!(page.contains(&line), "{line}{page}");
+    }
+
+    // Once it is whole again, it replaces the old one.
+    let renewed = first.put(&ca.issue("localhost"));
+    assert!(matches!(&reload()[..], [TlsEvent::Reloaded { path }] if *path == broken));
+    let talk = known.connect(server.address).await.unwrap();
+    assert_eq!(talk.certificate, renewed);
+    drop(talk);
+    server.end().await;
+}
+
+#[test]
+fn a_certificate_that_clients_refuse_is_reported_once_a_day() {
+    let (dir, ca) = (Dir::new("daily"), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    let tls = Tls::new(dir.files()).unwrap();
+    let warned_at = |hours: u64| {
+        let events = tls.reload(Timestamp::from_micros(hours * 3_600_000_000));
+        matches!(&events[..], [TlsEvent::Validity { warning: ValidityWarning::NotYetValid, .. }])
+    };
+    // In 1970, five years before it is valid.
+    assert_eq!([1, 2, 24, 25, 26].map(warned_at), [true, false, false, true, false]);
+    assert!(tls.reload(Timestamp::from_micros(NOW)).is_empty());
+}
+
+#[test]
+fn the_expiry_of_each_certificate_is_a_metric() {
+    let (dir, ca) = (Dir::new("expiry"), Ca::new());
+    dir.put(&ca.issue("localhost"));
+    let mut files = dir.files();
+    // A file that is named twice is one series.
+    files.certificates.push(files.certificates[0].clone());
+    let page = page(&Tls::new(files).unwrap());
+    let path = dir.path("tls.crt");
+    let series = format!(
+        "sluicegate_certificate_file_expiry_timestamp_seconds{{listener=\"127.0.0.1:443\",path=\"{}\",domain=\"localhost\"}} 67090118400\n",
+        path.display()
+    );
+    assert_eq!(page.matches(&series).count(), 1, "{page}");
 }
 
 #[test]
@@ -182,7 +293,7 @@ fn whoever_is_told_can_be_replaced() {
     for name in ["first", "second"] {
         let heard = heard.clone();
         tls.on_event(move |event| {
-            assert!(matches!(event, TlsEvent::Reloaded));
+            assert!(matches!(event, TlsEvent::Reloaded { .. }));
             heard.lock().unwrap().push(name);
         });
     }

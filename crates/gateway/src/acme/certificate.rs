@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use instant_acme::CertificateIdentifier;
-use rustls::crypto::ring;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use sluicegate_server::tls;
 
 use super::schedule::TimeWindow;
 
@@ -31,22 +29,17 @@ impl Certificate {
         let key = key.map_err(|error| format!("no usable key: {error}"))?;
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| format!("not PEM: {error}"))?;
-        let first = chain.first().ok_or("no certificate")?;
-        let (_, parsed) =
-            X509Certificate::from_der(first).map_err(|_| "the certificate is malformed")?;
-        let names = parsed.subject_alternative_name().ok().flatten();
-        let mut names = names.iter().flat_map(|names| &names.value.general_names);
-        let is_name = |name: &GeneralName<'_>| matches!(name, GeneralName::DNSName(name) if name.eq_ignore_ascii_case(domain));
-        if !names.any(is_name) {
+        if chain.is_empty() {
+            return Err("no certificate".to_owned());
+        }
+        let tls::Certificate { key, names, validity } =
+            tls::Certificate::new(chain, key).map_err(|error| error.to_string())?;
+        if !names.iter().any(|name| name.eq_ignore_ascii_case(domain)) {
             return Err(format!("the certificate is not for `{domain}`"));
         }
-        let millis = |time: x509_parser::time::ASN1Time| time.timestamp().saturating_mul(1_000);
-        let validity = TimeWindow {
-            start: millis(parsed.validity().not_before),
-            end: millis(parsed.validity().not_after),
-        };
-        let key = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        let key = Arc::new(key.map_err(|error| error.to_string())?);
+        let validity = validity.ok_or("the certificate is malformed")?;
+        let millis = |seconds: i64| seconds.saturating_mul(1_000);
+        let validity = TimeWindow { start: millis(validity.start), end: millis(validity.end) };
         Ok(Self { key, validity, pem })
     }
 

@@ -5,9 +5,9 @@
 //!   [`gateway_config_rejected`]
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
-//!   [`store_disconnected`], [`store_partly_down`], [`store_rejects_writes`], [`store_lost_data`],
-//!   [`unknown_domain`], [`more_unknown_domains`], [`statsd_failed`], [`traces_lost`],
-//!   [`drain_timed_out`]
+//!   [`certificate_validity`], [`store_disconnected`], [`store_partly_down`],
+//!   [`store_rejects_writes`], [`store_lost_data`], [`unknown_domain`], [`more_unknown_domains`],
+//!   [`statsd_failed`], [`traces_lost`], [`drain_timed_out`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`],
@@ -28,6 +28,7 @@ use sluicegate::{Reloaded, Saved};
 use tracing::{debug, error, field, info, trace, warn};
 
 use crate::server::Addresses;
+use crate::tls::{Validity, ValidityWarning};
 
 // === life cycle ===
 
@@ -224,6 +225,16 @@ pub fn certificate_loaded(path: &dyn Display) {
 /// A certificate was not loaded.
 pub fn certificate_rejected(path: &dyn Display, error: &dyn Display) {
     warn!(%path, %error, "certificate not loaded: the previous one stays in use");
+}
+
+/// Clients refuse a certificate in use, or soon will.
+pub fn certificate_validity(path: &dyn Display, validity: Validity, warning: ValidityWarning) {
+    let (start, end) = (validity.start(), validity.end());
+    match warning {
+        ValidityWarning::NotYetValid => warn!(%path, %start, "certificate in use is not valid yet"),
+        ValidityWarning::ExpiresSoon => warn!(%path, %end, "certificate in use expires soon"),
+        ValidityWarning::Expired => warn!(%path, %end, "certificate in use has expired"),
+    }
 }
 
 // === snapshots ===

@@ -13,6 +13,7 @@ mod store;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use sluicegate::RulesError;
 use sluicegate::throttle::Throttle;
@@ -28,7 +29,7 @@ use crate::http;
 use crate::logs::events;
 use crate::resp;
 use crate::settings::Settings;
-use crate::tls::Tls;
+use crate::tls::{EndpointCertificates, Tls};
 
 /// Service with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
@@ -92,12 +93,14 @@ impl Server {
         stop: impl Future<Output = ()>,
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { node, tls, listeners, throttle, .. } = self;
+        let Self { node, tls, listeners, throttle, addresses } = self;
         let (settings, app) = (node.settings().clone(), node.app().clone());
         // Held until the last snapshot is saved, which has its counters too.
         let commands = throttle.clone();
         if let Some(tls) = &tls {
             tls.log_events();
+            let listener = addresses.grpc.to_string();
+            app.add_metrics(Arc::new(EndpointCertificates { listener, tls: tls.clone() }));
         }
         let endpoints = |stopping: &Stopping| {
             let stopping = stopping.clone();

@@ -2,29 +2,44 @@
 //!
 //! A certificate is renewed by writing other files, often by swapping a symbolic link to their
 //! directory, so changes are detected by content and not by modification time. The files are read
-//! periodically; new contents are used if they are complete and match, otherwise the old
-//! certificate stays and the error is reported once. Connections retain the certificate of their
-//! handshake. An endpoint with several certificates chooses one by the requested name.
+//! periodically, each certificate with its key, and the client CA, by itself: new contents are used
+//! if they are complete and match, otherwise the old ones stay and the error is reported once.
+//! Connections retain the certificate of their handshake. An endpoint with several certificates
+//! chooses one by the requested name.
 
+mod certificate;
+mod check;
+mod client;
 mod config;
+mod error;
+mod files;
+mod metrics;
 mod resolver;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
+use sluicegate::Timestamp;
+use sluicegate::clock::{Clock, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use self::config::Fingerprint;
-pub use self::config::{CertificateFiles, TlsFiles};
+pub use self::certificate::{Certificate, Validity, ValidityWarning};
+pub use self::check::TlsCheck;
+use self::config::{Current, LoadedFiles};
+pub use self::error::TlsError;
+pub use self::files::{CertificateFiles, TlsFiles};
+pub(crate) use self::metrics::EndpointCertificates;
+pub use self::metrics::put_certificates;
 pub use self::resolver::{CertificateSource, SourceMatch};
 use crate::logs::events;
 
@@ -40,71 +55,40 @@ pub struct Tls {
 struct TlsInner {
     files: TlsFiles,
     source: Option<Arc<dyn CertificateSource>>,
-    config: ArcSwap<ServerConfig>,
-    /// Last contents that were tried, accepted or not. Locked during an attempt, so that there is
-    /// one at a time.
-    tried: Mutex<Fingerprint>,
+    current: ArcSwap<Current>,
+    /// Locked during an attempt, so that there is one at a time.
+    loaded: Mutex<LoadedFiles>,
+    /// Changes that were refused, by certificate and client CA.
+    failures: BTreeMap<PathBuf, AtomicU64>,
     handler: Mutex<Option<Arc<EventHandler>>>,
 }
 
 type EventHandler = dyn Fn(&TlsEvent) + Send + Sync;
 
-/// Outcome of a change of the files.
+/// What a look at the files has found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsEvent {
-    /// New connections use the new certificate.
-    Reloaded,
-    /// New connections use the old certificate.
-    Refused(TlsError),
-}
-
-/// Reason why certificates cannot be used.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file cannot be read.
-    Unreadable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        error: io::Error,
-    },
-    /// A file is not valid PEM, or an item in it is malformed.
-    Malformed {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason, from the parser.
-        reason: String,
-    },
-    /// A file contains no certificate.
-    NoCertificate {
-        /// Path of the file.
+    /// New connections use the new certificate or client CA.
+    Reloaded {
+        /// Its file.
         path: PathBuf,
     },
-    /// A file contains no private key.
-    NoKey {
-        /// Path of the file.
+    /// New connections use the old certificate or client CA.
+    Refused {
+        /// Its file; the reason may be in that of its key.
         path: PathBuf,
+        /// Reason.
+        error: TlsError,
     },
-    /// The key does not match the certificate.
-    KeyMismatch {
-        /// Path of the certificate.
-        cert: PathBuf,
-        /// Path of the key.
-        key: PathBuf,
-    },
-    /// No certificate is configured.
-    NoCertificateFile,
-    /// No usable combination of versions and algorithms.
-    Unsupported {
-        /// Reason, from the TLS library.
-        reason: String,
-    },
-    /// A name is required of client certificates, but no CA is configured.
-    SanWithoutCa {
-        /// Required name.
-        san: String,
+    /// Clients refuse a certificate in use, or soon will.
+    Validity {
+        /// Its file.
+        path: PathBuf,
+        /// When it is valid.
+        validity: Validity,
+        /// What is wrong with that.
+        warning: ValidityWarning,
     },
 }
 
@@ -125,11 +109,12 @@ impl Tls {
         files: TlsFiles,
         source: Option<Arc<dyn CertificateSource>>,
     ) -> Result<Self, TlsError> {
-        let contents = files.read_stable();
-        let tried = Mutex::new(contents.fingerprint());
-        let config = ArcSwap::from_pointee(config::build(&files, contents, source.clone())?);
-        let handler = Mutex::new(None);
-        Ok(Self { inner: Arc::new(TlsInner { files, source, config, tried, handler }) })
+        let loaded = LoadedFiles::new(&files)?;
+        let current = ArcSwap::from_pointee(loaded.build(&files, source.clone())?);
+        let paths = files.certificates.iter().map(|files| &files.cert).chain(&files.client_ca);
+        let failures = paths.map(|path| (path.clone(), AtomicU64::new(0))).collect();
+        let (loaded, handler) = (Mutex::new(loaded), Mutex::new(None));
+        Ok(Self { inner: Arc::new(TlsInner { files, source, current, loaded, failures, handler }) })
     }
 
     /// Sets the handler of events, replacing the previous one.
@@ -137,31 +122,40 @@ impl Tls {
         *self.inner.handler.lock() = Some(Arc::new(handler));
     }
 
-    /// Logs reloads, with the path of the first certificate.
+    /// Logs all events.
     pub fn log_events(&self) {
-        let first = self.inner.files.certificates.first();
-        let path = first.map(|files| files.cert.clone()).unwrap_or_default();
-        self.on_event(move |event| match event {
-            TlsEvent::Reloaded => events::certificate_loaded(&path.display()),
-            TlsEvent::Refused(error) => events::certificate_rejected(&path.display(), error),
+        self.on_event(|event| match event {
+            TlsEvent::Reloaded { path } => events::certificate_loaded(&path.display()),
+            TlsEvent::Refused { path, error } => {
+                events::certificate_rejected(&path.display(), error);
+            }
+            TlsEvent::Validity { path, validity, warning } => {
+                events::certificate_validity(&path.display(), *validity, *warning);
+            }
         });
     }
 
-    /// Reads the files and uses new contents; returns whether there were any. Contents that were
-    /// refused are not tried again.
-    ///
-    /// # Errors
-    /// When the new contents cannot be used; the old certificate stays.
-    pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let TlsInner { files, source, config, tried, .. } = &*self.inner;
-        let mut tried = tried.lock();
-        let contents = files.read_stable();
-        let fingerprint = contents.fingerprint();
-        if std::mem::replace(&mut *tried, fingerprint) == fingerprint {
-            return Ok(false);
+    /// Reads the files and uses new contents, each certificate by itself: one that cannot be used
+    /// keeps the last good one. Contents that were refused are not tried again.
+    pub fn reload(&self, now: Timestamp) -> Vec<TlsEvent> {
+        let TlsInner { files, source, current, loaded, failures, .. } = &*self.inner;
+        let mut loaded = loaded.lock();
+        let mut events = loaded.reload(files);
+        if events.iter().any(|event| matches!(event, TlsEvent::Reloaded { .. })) {
+            // Fails only if no version of TLS is supported, and then the first one has failed.
+            if let Ok(new) = loaded.build(files, source.clone()) {
+                current.store(Arc::new(new));
+            }
         }
-        config.store(Arc::new(config::build(files, contents, source.clone())?));
-        Ok(true)
+        for event in &events {
+            if let TlsEvent::Refused { path, .. } = event
+                && let Some(count) = failures.get(path)
+            {
+                count.fetch_add(1, Relaxed);
+            }
+        }
+        events.extend(loaded.warnings(files, now));
+        events
     }
 
     /// Calls [`Tls::check`] periodically, forever.
@@ -172,20 +166,18 @@ impl Tls {
         }
     }
 
-    /// Reloads changed files on a blocking thread and reports the outcome to the event handler.
+    /// Reloads changed files on a blocking thread and reports events to the handler.
     pub async fn check(&self) {
         let tls = self.clone();
-        let reloaded = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
-        let event = match reloaded {
-            Ok(Ok(true)) => TlsEvent::Reloaded,
-            Ok(Err(error)) => TlsEvent::Refused(error),
-            // No change, or the runtime shuts down.
-            Ok(Ok(false)) | Err(_) => return,
-        };
-        // Called without the lock, since the handler may replace itself.
-        let handler = self.inner.handler.lock().clone();
-        if let Some(handler) = handler {
-            handler(&event);
+        let now = SystemClock::get().now();
+        // An error means that the runtime shuts down.
+        let events = tokio::task::spawn_blocking(move || tls.reload(now)).await;
+        for event in events.unwrap_or_default() {
+            // Called without the lock, since the handler may replace itself.
+            let handler = self.inner.handler.lock().clone();
+            if let Some(handler) = handler {
+                handler(&event);
+            }
         }
     }
 
@@ -197,66 +189,12 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        TlsAcceptor::from(self.inner.config.load_full()).accept(socket).await
+        TlsAcceptor::from(self.inner.current.load().config.clone()).accept(socket).await
     }
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.inner.files).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { path, error } => {
-                write!(f, "{}: cannot be read: {error}; name a PEM file", path.display())
-            }
-            Self::Malformed { path, reason } => {
-                write!(f, "{}: {reason}; write it again, as PEM", path.display())
-            }
-            Self::NoCertificate { path } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: contains no certificate; a `BEGIN CERTIFICATE` section is required"
-                )
-            }
-            Self::NoKey { path } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: contains no usable key; a `BEGIN PRIVATE KEY` section without a \
-                     passphrase is required"
-                )
-            }
-            Self::KeyMismatch { cert, key } => {
-                let (cert, key) = (cert.display(), key.display());
-                write!(
-                    f,
-                    "{key}: the key does not match the certificate in {cert}, whose first \
-                     certificate must be the server's; write both files again"
-                )
-            }
-            Self::NoCertificateFile => f.write_str("no certificate is configured; name one"),
-            Self::Unsupported { reason } => write!(f, "{reason}"),
-            Self::SanWithoutCa { san } => {
-                write!(
-                    f,
-                    "`{san}` is required of client certificates, but no CA verifies them; name a \
-                     file with the CA's certificate"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for TlsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable { error, .. } => Some(error),
-            _ => None,
-        }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use webpki::EndEntityCert;
+
+use super::certificate::Certificate;
 
 /// Certificates by the DNS names in them.
 #[derive(Debug)]
@@ -43,17 +44,16 @@ pub enum SourceMatch {
 impl CertificateResolver {
     /// The first certificate is the default; `None` if there is neither one nor a source.
     pub(super) fn new(
-        certificates: Vec<CertifiedKey>,
+        certificates: &[Arc<Certificate>],
         source: Option<Arc<dyn CertificateSource>>,
     ) -> Option<Self> {
         let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
-        let certificates: Vec<_> = certificates.into_iter().map(Arc::new).collect();
-        for certificate in &certificates {
-            for name in names_of(certificate) {
-                by_name.entry(name).or_default().push(certificate.clone());
+        for certificate in certificates {
+            for name in &certificate.names {
+                by_name.entry(name.clone()).or_default().push(certificate.key.clone());
             }
         }
-        let default = certificates.into_iter().next();
+        let default = certificates.first().map(|certificate| certificate.key.clone());
         (default.is_some() || source.is_some()).then_some(Self { by_name, default, source })
     }
 
@@ -78,11 +78,4 @@ impl ResolvesServerCert for CertificateResolver {
         let found = found.iter().find(can_sign).or(self.default.as_ref()).cloned();
         found.or_else(|| self.source.as_ref()?.default_certificate())
     }
-}
-
-fn names_of(certificate: &CertifiedKey) -> Vec<Box<str>> {
-    let certificate = certificate.end_entity_cert().ok();
-    let certificate = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
-    let lower = |name: &str| name.to_ascii_lowercase().into();
-    certificate.map(|it| it.valid_dns_names().map(lower).collect()).unwrap_or_default()
 }
