@@ -25,7 +25,7 @@ use crate::config::{self, ConfigFile, ConfigFollower};
 use crate::denial::DenialStyle;
 use crate::handler::GatewayHandler;
 use crate::listener::handover::{Handover, Inherited, SharedSockets};
-use crate::listener::set::{ListenerSet, WorkerListener};
+use crate::listener::set::{CertificatesPage, ListenerSet, WorkerListener};
 use crate::metrics::RoutesPage;
 use crate::shape::Queues;
 use crate::upstream::UpstreamMetrics;
@@ -135,6 +135,7 @@ impl Gateway {
         app.add_metrics(active.load().identities.counts());
         let signalled = app.clone();
         let listeners = Arc::new(Mutex::new(listeners));
+        app.add_metrics(Arc::new(CertificatesPage(Arc::downgrade(&listeners))));
         let (config_followed, reloads) =
             config::run(follower, &app, active.clone(), listeners.clone(), reloads);
         let endpoints = |stopping: &Stopping| {

@@ -7,12 +7,14 @@ use crate::prometheus::{check_rules, gateway_pages, service_page};
 use crate::support::{Folder, root};
 
 /// Metrics that an operator of a gateway must be able to rely on.
-const COVERED: [&str; 8] = [
+const COVERED: [&str; 10] = [
     "sluicegate_upstream_healthy",
     "sluicegate_gateway_upstream_errors_total",
     "sluicegate_gateway_requests_total",
     "sluicegate_gateway_certificate_failures_total",
     "sluicegate_gateway_certificate_expiry_timestamp_seconds",
+    "sluicegate_certificate_file_expiry_timestamp_seconds",
+    "sluicegate_certificate_file_failures_total",
     "sluicegate_gateway_config_last_reload_successful",
     "sluicegate_client_connections_rejected_total",
     "sluicegate_connections_refused_total",

@@ -32,10 +32,13 @@ pub fn gateway_pages(folder: &Folder) -> [String; 2] {
         "domain: api\ndescriptors:\n  - {{ key: remote_address, on_store_failure: error, limits: {{ algorithm: fixed_window, rate: 0/year }} }}\n  - {{ key: path, on_store_failure: error, limits: {{ algorithm: fixed_window, rate: 1/year }} }}\n{LEVELS}"
     );
     folder.file("rules.yaml", &rules);
+    let made = rcgen::generate_simple_self_signed(["b.example.com".to_owned()]).unwrap();
+    folder.file("b.key", &made.signing_key.serialize_pem());
+    folder.file("b.pem", &made.cert.pem());
     let text = format!(
         "listen:
   - 127.0.0.1:0
-  - {{ address: \"127.0.0.1:0\", tls: {{ acme: {{ domains: a.example.com, directory: \"https://127.0.0.1:1/\", state: acme }} }} }}
+  - {{ address: \"127.0.0.1:0\", tls: {{ acme: {{ domains: a.example.com, directory: \"https://127.0.0.1:1/\", state: acme }}, certificates: {{ cert: b.pem, key: b.key }} }} }}
 rules: rules.yaml
 access_log: {{ path: access.log }}
 upstreams: {{ app: \"http://{}\", none: \"http://127.0.0.1:1\" }}

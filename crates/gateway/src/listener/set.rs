@@ -7,10 +7,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use sluicegate_config::gateway::listener::ListenerConfig;
+use sluicegate_server::metrics::{MetricsSource, Page};
+use sluicegate_server::tls::{Tls, put_certificates};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
@@ -97,6 +100,14 @@ impl ListenerSet {
     /// Bound addresses, in the order of the configuration.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.bound.iter().map(|listener| listener.address).collect()
+    }
+
+    /// TLS of the bound addresses.
+    fn tls(&self) -> Vec<(String, Tls)> {
+        let tls = self.bound.iter().filter_map(|listener| {
+            Some((listener.address.to_string(), listener.endpoint.load().tls()?.clone()))
+        });
+        tls.collect()
     }
 
     /// Binds addresses and reads certificates; nothing changes yet. `inherited` has the sockets of
@@ -216,6 +227,17 @@ impl ListenerSet {
             }
             info!(%address, "no longer listening");
         }
+    }
+}
+
+/// Certificates from files, on the metrics page. Does not keep the addresses bound.
+#[derive(Debug)]
+pub(crate) struct CertificatesPage(pub(crate) Weak<Mutex<ListenerSet>>);
+
+impl MetricsSource for CertificatesPage {
+    fn put(&self, page: &mut Page) {
+        let listeners = self.0.upgrade();
+        put_certificates(page, &listeners.map(|set| set.lock().tls()).unwrap_or_default());
     }
 }
 
