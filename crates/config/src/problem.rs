@@ -203,6 +203,11 @@ impl Report {
         push(&mut self.warnings, &self.source, at, path, message, MORE_WARNINGS);
     }
 
+    /// Adds a warning of a later check.
+    pub(crate) fn warn_later(&mut self, warning: Problem) {
+        self.warn(warning.at, warning.path, warning.message);
+    }
+
     /// The number of problems so far; bounded.
     pub(crate) const fn count(&self) -> usize {
         self.problems.len()

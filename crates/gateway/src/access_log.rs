@@ -5,7 +5,7 @@
 //! secrets.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -140,10 +140,8 @@ impl AccessLog {
         let (writer, guard) = match &config.path {
             None => builder.finish(io::stdout()),
             Some(path) => {
-                let file = append(path).map_err(|error| {
-                    let path = path.display();
-                    format!("access_log: cannot open `{path}`: {error}; name a file in a directory that exists and can be written to")
-                })?;
+                let file = append(path)
+                    .map_err(|error| format!("access_log: {}", cannot_open(path, &error)))?;
                 builder.finish(LogFile { path: path.clone(), file, reopen: reopen.clone() })
             }
         };
@@ -179,6 +177,36 @@ impl AccessLog {
 
 fn append(path: &Path) -> io::Result<BufWriter<File>> {
     OpenOptions::new().create(true).append(true).open(path).map(BufWriter::new)
+}
+
+/// The file of a log that cannot be opened, with the reason. Nothing is created, so a directory
+/// that may not be written to is found by the start only.
+pub(crate) fn unusable_file(config: &AccessLogConfig) -> Option<(PathBuf, String)> {
+    let path = config.path.as_ref()?;
+    let usable = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(metadata) if metadata.is_file() => append(path).map(drop),
+        // To open a pipe is to wait for its reader.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            fs::metadata(folder.unwrap_or(Path::new("."))).and_then(|folder| {
+                match folder.is_dir() {
+                    true => Ok(()),
+                    false => Err(io::ErrorKind::NotADirectory.into()),
+                }
+            })
+        }
+        Err(error) => Err(error),
+    };
+    usable.err().map(|error| (path.clone(), cannot_open(path, &error)))
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "cannot open `{path}`: {error}; name a file in a directory that exists and can be written to"
+    )
 }
 
 impl Write for LogFile {
@@ -370,19 +398,19 @@ mod tests {
     #[test]
     fn a_rotated_file_is_opened_again() {
         let folder = std::env::temp_dir().join(format!("sluicegate-log-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let (path, rotated) = (folder.join("access.log"), folder.join("access.log.1"));
         let reopen = Arc::new(AtomicBool::new(false));
         let file = append(&path).unwrap();
         let mut log = LogFile { path: path.clone(), file, reopen: reopen.clone() };
         log.write_all(b"first\n").unwrap();
-        std::fs::rename(&path, &rotated).unwrap();
+        fs::rename(&path, &rotated).unwrap();
         reopen.store(true, Relaxed);
         log.write_all(b"second\n").unwrap();
         log.flush().unwrap();
-        assert_eq!(std::fs::read_to_string(&rotated).unwrap(), "first\n");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "second\n");
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(fs::read_to_string(&rotated).unwrap(), "first\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second\n");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -397,7 +425,7 @@ mod tests {
     #[test]
     fn a_log_that_nobody_reads_drops_lines_and_blocks_nobody() {
         let folder = std::env::temp_dir().join(format!("sluicegate-pipe-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let path = folder.join("access.log");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         // Opening one end waits for the other.
@@ -415,6 +443,6 @@ mod tests {
         assert!(log.dropped() > 0);
         drop(reader);
         drop(log);
-        std::fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -5,7 +5,7 @@
 //! invalid change is reported, again and again, and nothing changes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sluicegate::{REPORT_EVERY, RULES_POLL_INTERVAL, Timestamp};
 use sluicegate_config::files::{self, FileError, ReadOptions};
 use sluicegate_config::gateway::listener::ListenerConfig;
-use sluicegate_config::gateway::{GatewayConfig, LoadedGateway, load_checked};
+use sluicegate_config::gateway::{GatewayConfig, LoadedGateway};
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Invalid, Source};
 use sluicegate_config::watch::{PollResult, Watch};
@@ -26,9 +26,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::active::Active;
+pub use crate::checks::checked;
 use crate::listener::set::{ListenError, ListenerSet};
-use crate::route::{RouteError, RouteTable};
-use crate::route_state::RouteState;
 
 /// The file of a gateway, and what the command line says in its place.
 #[derive(Debug, Clone)]
@@ -57,35 +56,6 @@ pub enum ConfigError {
     Restart(String),
 }
 
-/// Checks a file beyond its own keys: the routes must not overlap, files must exist, and limits
-/// need rules, which may be named elsewhere (`has_own_rules`).
-///
-/// # Errors
-/// All problems.
-pub fn checked(source: &Source, has_own_rules: bool) -> Result<LoadedGateway, Invalid> {
-    let base = Path::new(&source.name).parent().unwrap_or(Path::new(""));
-    load_checked(source, base, |loaded| route_problems(loaded, has_own_rules))
-}
-
-/// Problems of routes beyond their own keys.
-fn route_problems(loaded: &LoadedGateway, has_own_rules: bool) -> Vec<Problem> {
-    let routes = &loaded.config.routes;
-    let mut errors = RouteTable::new(routes).err().unwrap_or_default();
-    errors.extend(RouteState::check(routes));
-    let problem = |error: RouteError| {
-        let message = error.message(|route| loaded.route_path(route).to_owned());
-        loaded.route_problem(error.route, &error.key, message)
-    };
-    let mut problems: Vec<Problem> = errors.into_iter().map(problem).collect();
-    let limited = routes.iter().position(|route| route.limit.is_some());
-    if let Some(route) = limited.filter(|_| !has_own_rules && !loaded.has_rules()) {
-        let message = "no rules are named, so nothing would be limited; add `rules: rules.yaml`, or \
-                       give `--rules`";
-        problems.push(loaded.limit_problem(route, message.to_owned()));
-    }
-    problems
-}
-
 impl ConfigFile {
     /// Reads the file as it is now.
     ///
@@ -93,10 +63,14 @@ impl ConfigFile {
     /// When it cannot be read, or is invalid.
     pub fn load(&self) -> Result<LoadedGateway, ConfigError> {
         let sources = files::read(&self.path, &ReadOptions::default());
-        self.read(sources.map_err(ConfigError::Unreadable)?)
+        self.read(sources.map_err(ConfigError::Unreadable)?, None)
     }
 
-    fn read(&self, sources: Vec<Source>) -> Result<LoadedGateway, ConfigError> {
+    fn read(
+        &self,
+        sources: Vec<Source>,
+        active: Option<&GatewayConfig>,
+    ) -> Result<LoadedGateway, ConfigError> {
         let [source] = <[Source; 1]>::try_from(sources).map_err(|sources| {
             ConfigError::Restart(format!(
                 "{}: must be one file, got {}; name the file itself",
@@ -104,7 +78,8 @@ impl ConfigFile {
                 sources.len()
             ))
         })?;
-        let mut loaded = checked(&source, self.has_own_rules).map_err(ConfigError::Invalid)?;
+        let loaded = checked(&source, self.has_own_rules, active);
+        let mut loaded = loaded.map_err(ConfigError::Invalid)?;
         let config = &mut loaded.config;
         if let Some(address) = self.listen {
             config.listeners = vec![ListenerConfig::new(address)];
@@ -176,7 +151,7 @@ impl ConfigFollower {
             PollResult::Same | PollResult::Changing => return self.poll_rules(),
         };
         let read = sources.map_err(ConfigError::Unreadable);
-        let read = read.and_then(|sources| self.file.read(sources));
+        let read = read.and_then(|sources| self.file.read(sources, Some(&self.active)));
         let read = read.and_then(|loaded| self.replaceable(loaded));
         Some(match read {
             Ok(loaded) if is_first && !is_requested && loaded.config == self.active => return None,

@@ -9,7 +9,8 @@
 //!
 //! - [`gateway`] starts the process and its workers; each is a thread with an accept loop, its own
 //!   connections and its own idle connections to upstreams.
-//! - [`config`] loads the file of a gateway and follows its changes; `active` is its compiled form.
+//! - [`config`] loads the file of a gateway and follows its changes; `checks` opens the files that
+//!   it names, and `active` is its compiled form.
 //! - `listener` decides about a connection before its first request: access lists, limits of the
 //!   client address, PROXY protocol, TLS.
 //! - `acme` obtains and renews certificates.
@@ -34,6 +35,7 @@ mod acme;
 mod action;
 mod active;
 mod body;
+mod checks;
 mod client_body;
 pub mod config;
 mod denial;

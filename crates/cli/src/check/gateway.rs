@@ -12,7 +12,6 @@ use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{GatewayConfig, is_gateway};
 use sluicegate_config::rules::Source;
 use sluicegate_gateway::config::{DEFAULT_LISTEN, checked};
-use sluicegate_gateway::identity::unusable_files;
 use sluicegate_gateway::route::matching_order;
 use sluicegate_rules::mapping::Part;
 
@@ -49,7 +48,7 @@ pub(crate) fn load(
     reading: &ReadArgs,
 ) -> anyhow::Result<(LoadResult, Option<GatewayConfig>)> {
     let mut settings = reading.settings(paths)?;
-    let loaded = match checked(&source, !settings.paths.is_empty()) {
+    let loaded = match checked(&source, !settings.paths.is_empty(), None) {
         Ok(loaded) => loaded,
         Err(invalid) => {
             let problems = invalid.problems.iter().cloned().collect();
@@ -66,13 +65,6 @@ pub(crate) fn load(
         true => LoadResult::empty(),
         false => rules(&settings)?,
     };
-    let unusable = unusable_files(&loaded.config.identity).into_iter();
-    let unusable = unusable.map(|(file, reason)| loaded.file_problem(&file, reason));
-    let unusable: Vec<_> = unusable.collect();
-    if !unusable.is_empty() {
-        let before = result.read.err().unwrap_or_default();
-        result.read = Err(unusable.into_iter().chain(before).collect());
-    }
     result.warnings.extend(loaded.warnings.iter().cloned());
     if let Ok(good) = &result.read {
         result.warnings.extend(loaded.check_rules(&good.loaded));

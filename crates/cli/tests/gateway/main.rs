@@ -16,6 +16,7 @@ mod alerts;
 mod answers;
 mod api_keys;
 mod browser;
+mod certificates;
 mod clients;
 mod config;
 mod dashboards;

@@ -23,7 +23,7 @@ mod source;
 pub mod upstream;
 pub(crate) mod upstream_keys;
 
-pub use self::source::{LoadedGateway, is_gateway, load, load_checked, load_with_files};
+pub use self::source::{Findings, LoadedGateway, is_gateway, load, load_checked, load_with_files};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -241,16 +241,17 @@ impl GatewayReader<'_> {
     fn path(&mut self, value: &Value<'_, '_>) -> Option<PathBuf> {
         let path = value.read("rules.yaml", parse::path, self.report).ok()?;
         let path = self.base.join(path);
-        self.refer_to(value, &path);
+        self.refer_to(value, &path, false);
         Some(path)
     }
 
-    /// Records a file that must exist.
-    fn refer_to(&mut self, value: &Value<'_, '_>, file: &Path) {
+    /// Records a file.
+    fn refer_to(&mut self, value: &Value<'_, '_>, file: &Path, is_created: bool) {
         self.origins.files.push(FileReference {
             at: value.at(),
             path: value.path.to_string(),
             file: file.to_owned(),
+            is_created,
         });
     }
 
@@ -261,10 +262,21 @@ impl GatewayReader<'_> {
         section: &Section,
         name: &'static str,
     ) -> Option<PathBuf> {
+        self.any_file(fields, section, name, false)
+    }
+
+    /// A file that must exist, unless the gateway creates it.
+    fn any_file(
+        &mut self,
+        fields: &mut Fields<'_>,
+        section: &Section,
+        name: &'static str,
+        is_created: bool,
+    ) -> Option<PathBuf> {
         let value = self.value(fields, section, name)?;
         let path = value.read(section.example_of(name), parse::path, self.report).ok()?;
         let path = self.base.join(path);
-        self.refer_to(&value, &path);
+        self.refer_to(&value, &path, is_created);
         Some(path)
     }
 

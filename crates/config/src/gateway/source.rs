@@ -1,8 +1,10 @@
 //! Loads a gateway's file, with the positions that later checks report at.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::listener::CertificateFiles;
 use super::{GatewayConfig, reader};
 use crate::files::FileError;
 use crate::problem::{self, Position, Problem, Report, quoted};
@@ -30,8 +32,10 @@ pub(super) struct Origins {
     pub(super) routes: Vec<RouteOrigin>,
     /// Whether `rules` is written, also if it has problems.
     pub(super) has_rules: bool,
-    /// Files that must exist.
+    /// Files, in the order of the text.
     pub(super) files: Vec<FileReference>,
+    /// Which of them each listener names.
+    pub(super) listeners: Vec<Range<usize>>,
     /// What is configured, also if it has problems.
     pub(super) has_jwt: bool,
     pub(super) has_api_keys: bool,
@@ -70,6 +74,17 @@ pub(super) struct FileReference {
     pub(super) at: Position,
     pub(super) path: String,
     pub(super) file: PathBuf,
+    /// Whether the gateway creates it, so that it need not exist.
+    pub(super) is_created: bool,
+}
+
+/// What a check beyond the keys of a file has found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Findings {
+    /// Reasons not to use the file.
+    pub problems: Vec<Problem>,
+    /// Likely mistakes.
+    pub warnings: Vec<Problem>,
 }
 
 /// Loads a text; paths in it are relative to `base`. Files that it names need not exist.
@@ -101,10 +116,10 @@ pub fn load(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
 /// # Errors
 /// All problems of the text.
 pub fn load_with_files(source: &Source, base: &Path) -> Result<LoadedGateway, Invalid> {
-    load_checked(source, base, |_| Vec::new())
+    load_checked(source, base, |_| Findings::default())
 }
 
-/// The same with a further check, whose problems are reported together with those of the text. It
+/// The same with a further check, whose findings are reported together with those of the text. It
 /// also gets a configuration with problems: values that cannot be read are left out.
 ///
 /// # Errors
@@ -112,20 +127,21 @@ pub fn load_with_files(source: &Source, base: &Path) -> Result<LoadedGateway, In
 pub fn load_checked(
     source: &Source,
     base: &Path,
-    check: impl FnOnce(&LoadedGateway) -> Vec<Problem>,
+    check: impl FnOnce(&LoadedGateway) -> Findings,
 ) -> Result<LoadedGateway, Invalid> {
     let mut report = Report::new(&source.name);
     let read = reader::read(&source.text, base, &mut report);
-    for reference in read.iter().flat_map(|read| &read.origins.files) {
+    let files = read.iter().flat_map(|read| &read.origins.files);
+    for reference in files.filter(|reference| !reference.is_created) {
         if let Err(cause) = fs::metadata(&reference.file) {
             let error = FileError::io(&reference.file, cause);
             report.add(reference.at, &reference.path, error.to_string());
         }
     }
     let read = read.map(LoadedGateway::from);
-    for problem in read.as_ref().map(check).unwrap_or_default() {
-        report.add_later(problem);
-    }
+    let found = read.as_ref().map(check).unwrap_or_default();
+    found.problems.into_iter().for_each(|problem| report.add_later(problem));
+    found.warnings.into_iter().for_each(|warning| report.warn_later(warning));
     finish(read, report)
 }
 
@@ -170,6 +186,7 @@ impl Origins {
             routes: Vec::new(),
             has_rules: false,
             files: Vec::new(),
+            listeners: Vec::new(),
             has_jwt: false,
             has_api_keys: false,
             has_tls: false,
@@ -223,10 +240,44 @@ impl LoadedGateway {
         Problem::new(&self.origins.source, at, path, message)
     }
 
-    /// A problem of the content of a file that this one names.
+    /// A problem of the content of a file that a section of this one names, such as
+    /// `upstreams.api.`
     #[must_use]
-    pub fn file_problem(&self, file: &Path, message: String) -> Problem {
-        let reference = self.origins.files.iter().find(|reference| reference.file == file);
+    pub fn file_problem(&self, section: &str, file: &Path, message: String) -> Problem {
+        let mut named = self.origins.files.iter().filter(|one| one.file == file);
+        let first = named.clone().next();
+        self.problem_at(named.find(|one| one.path.starts_with(section)).or(first), message)
+    }
+
+    /// The same of a file that a listener names; of its last mention there.
+    #[must_use]
+    pub fn listener_problem(&self, listener: usize, file: &Path, message: String) -> Problem {
+        let mut files = self.files_of(listener).iter().rev();
+        self.problem_at(files.find(|one| one.file == file), message)
+    }
+
+    /// A problem of a certificate of a listener, or of its key. Of the same pair twice, it is the
+    /// last one that has no effect.
+    #[must_use]
+    pub fn certificate_problem(
+        &self,
+        listener: usize,
+        pair: &CertificateFiles,
+        is_key: bool,
+        message: String,
+    ) -> Problem {
+        let is_pair = |two: &&[FileReference]| matches!(two, [cert, key] if cert.file == pair.cert && key.file == pair.key);
+        // The certificate is read before its key.
+        let two = self.files_of(listener).windows(2).rev().find(is_pair);
+        self.problem_at(two.and_then(|two| two.get(usize::from(is_key))), message)
+    }
+
+    fn files_of(&self, listener: usize) -> &[FileReference] {
+        let range = self.origins.listeners.get(listener).cloned();
+        range.and_then(|range| self.origins.files.get(range)).unwrap_or_default()
+    }
+
+    fn problem_at(&self, reference: Option<&FileReference>, message: String) -> Problem {
         let at = reference.map_or(Position { line: 1, column: 1 }, |reference| reference.at);
         let path = reference.map_or_else(String::new, |reference| reference.path.clone());
         Problem::new(&self.origins.source, at, path, message)

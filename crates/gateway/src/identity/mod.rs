@@ -113,7 +113,7 @@ pub(crate) struct ClientIdentity<'a> {
 
 /// Files of identities that cannot be used, each with the reason.
 #[must_use]
-pub fn unusable_files(config: &IdentityConfig) -> Vec<(PathBuf, String)> {
+pub(crate) fn unusable_files(config: &IdentityConfig) -> Vec<(PathBuf, String)> {
     let mut files = FollowedFiles::default();
     let mut unusable = Vec::new();
     let mut check = |path: &PathBuf, loaded: Result<(), IdentityError>| {

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use arc_swap::ArcSwap;
@@ -13,7 +14,7 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use prefix_trie::joint::map::JointPrefixMap;
 use sluicegate_config::files::{FileError, ReadOptions};
-use sluicegate_config::gateway::AccessConfig;
+use sluicegate_config::gateway::{AccessConfig, NetworkList};
 use sluicegate_config::rules::Source;
 use sluicegate_config::watch::{PollResult, Watch};
 use sluicegate_rules::network::{Network, NetworkError};
@@ -57,6 +58,16 @@ impl AccessList {
         let deny = files.1.read().map_err(AccessError::File)?;
         let networks = ArcSwap::from_pointee(compile(config, &allow, &deny)?);
         Ok(Self { networks, config: config.clone(), files: Mutex::new(files) })
+    }
+
+    /// Files that cannot be used, each with the reason.
+    pub(crate) fn unusable_files(config: &AccessConfig) -> Vec<(PathBuf, String)> {
+        let unusable = |file: &PathBuf| {
+            let deny = NetworkList { networks: Vec::new(), files: vec![file.clone()] };
+            let error = Self::new(&AccessConfig { deny, ..AccessConfig::default() }).err()?;
+            Some((file.clone(), error.to_string()))
+        };
+        config.allow.files.iter().chain(&config.deny.files).filter_map(unusable).collect()
     }
 
     /// Whether there is no network, as long as no file changes.
@@ -149,10 +160,8 @@ impl std::error::Error for AccessError {}
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use proptest::prelude::*;
-    use sluicegate_config::gateway::NetworkList;
 
     use super::*;
 

@@ -198,7 +198,8 @@ impl Endpoint {
     }
 }
 
-fn tls_files(config: &TlsConfig) -> TlsFiles {
+/// The files of a listener, and what it requires of clients.
+pub(crate) fn tls_files(config: &TlsConfig) -> TlsFiles {
     let pair = |files: &sluicegate_config::gateway::listener::CertificateFiles| CertificateFiles {
         cert: files.cert.clone(),
         key: files.key.clone(),

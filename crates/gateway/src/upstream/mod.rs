@@ -48,7 +48,7 @@ use self::send_error::SendError;
 use self::server::Options;
 pub(crate) use self::server::Server;
 use self::tls::UpstreamTlsConfigs;
-pub(crate) use self::tls::{TlsOptionsError, file_roots, system_roots};
+pub(crate) use self::tls::{TlsOptionsError, file_roots, system_roots, unusable_tls_files};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 

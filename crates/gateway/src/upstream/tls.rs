@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, Error, RootCertStore};
 use sluicegate_config::gateway::upstream::UpstreamTls;
 
 /// Why the TLS options of an upstream cannot be used.
@@ -47,11 +48,10 @@ impl UpstreamTlsConfigs {
         let mut config = match (&options.cert, &options.key) {
             (Some(cert), Some(key)) => {
                 let chain = certificates(cert)?;
-                let secret = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|error| unusable("key", key, &error))?;
+                let secret = private_key(key)?;
                 builder
                     .with_client_auth_cert(chain, secret)
-                    .map_err(|error| unusable("key", key, &error))?
+                    .map_err(|error| unusable_pair(cert, key, &error))?
             }
             (None, None) => builder.with_no_client_auth(),
             (Some(_), None) => return Err("`cert` has no `key`; name the file of its key".into()),
@@ -96,6 +96,40 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
         return Err(unusable("certificate", path, &"it has no `BEGIN CERTIFICATE` section"));
     }
     Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable("key", path, &error))
+}
+
+/// Files that cannot be used, each with the reason.
+pub(crate) fn unusable_tls_files(options: &UpstreamTls) -> Vec<(PathBuf, String)> {
+    let ca = options.ca.iter().filter_map(|path| Some((path, file_roots(path).err()?)));
+    let mut found: Vec<_> = ca.collect();
+    if let (Some(cert), Some(key)) = (&options.cert, &options.key) {
+        match (certificates(cert), private_key(key)) {
+            (Ok(chain), Ok(secret)) => {
+                let pair = CertifiedKey::from_der(chain, secret, &ring::default_provider());
+                found.extend(pair.err().map(|error| (key, unusable_pair(cert, key, &error))));
+            }
+            (chain, secret) => {
+                found.extend(chain.err().map(|reason| (cert, reason)));
+                found.extend(secret.err().map(|reason| (key, reason)));
+            }
+        }
+    }
+    found.into_iter().map(|(path, reason)| (path.clone(), reason)).collect()
+}
+
+fn unusable_pair(cert: &Path, key: &Path, error: &Error) -> String {
+    match error {
+        Error::InconsistentKeys(_) => format!(
+            "the key in `{}` does not match the certificate in `{}`; write both files again",
+            key.display(),
+            cert.display()
+        ),
+        error => unusable("key", key, error),
+    }
 }
 
 fn unusable(kind: &str, path: &Path, error: &dyn fmt::Display) -> String {

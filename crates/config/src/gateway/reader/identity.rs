@@ -132,10 +132,9 @@ impl GatewayReader<'_> {
             return Some(AccessLogConfig { path: None, format });
         }
         let mut fields = self.open(value, &ACCESS_LOG)?;
-        let path = self.get(&mut fields, &ACCESS_LOG, "path", parse::path);
+        let path = self.any_file(&mut fields, &ACCESS_LOG, "path", true);
         let format = self.get(&mut fields, &ACCESS_LOG, "format", log_format);
         self.close(fields, &ACCESS_LOG);
-        let path = path.map(|path| self.base.join(path));
         Some(AccessLogConfig { path, format: format.unwrap_or_default() })
     }
 }

@@ -22,6 +22,13 @@ const RETRY: Duration = Duration::from_secs(60);
 impl GatewayReader<'_> {
     /// An address, or a mapping with one.
     pub(super) fn listener(&mut self, value: &Value<'_, '_>) -> Option<ListenerConfig> {
+        let files_before = self.origins.files.len();
+        let listener = self.listener_of(value)?;
+        self.origins.listeners.push(files_before..self.origins.files.len());
+        Some(listener)
+    }
+
+    fn listener_of(&mut self, value: &Value<'_, '_>) -> Option<ListenerConfig> {
         if !is_mapping(value) {
             let address = value.read("0.0.0.0:8000", parse::address, self.report).ok()?;
             return Some(ListenerConfig::new(address));

@@ -190,6 +190,22 @@ pub(super) fn host(text: &str) -> Parsed<String> {
     Ok(lower)
 }
 
+/// A name that a certificate can have, without a star; or an IPv4 address.
+pub(super) fn server_name(text: &str) -> Parsed<String> {
+    let name = host(text)?;
+    let is_label = |label: &str| {
+        let has_dash_at_end = label.starts_with('-') || label.ends_with('-');
+        (1..=63).contains(&label.len()) && !label.contains(['*', '[']) && !has_dash_at_end
+    };
+    let mut labels = name.strip_suffix('.').unwrap_or(&name).rsplit('.');
+    let is_number = labels.clone().next().is_some_and(|last| last.parse::<u64>().is_ok());
+    let is_address = name.parse::<std::net::Ipv4Addr>().is_ok();
+    match name.len() <= 253 && labels.all(is_label) && (is_address || !is_number) {
+        true => Ok(name),
+        false => refuse("is not the name of a server", text, "write it like `api.example.com`"),
+    }
+}
+
 /// A name that an authority can issue a certificate for over HTTP or TLS.
 pub(super) fn domain(text: &str) -> Parsed<String> {
     let name = host(text)?;

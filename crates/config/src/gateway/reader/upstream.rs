@@ -222,7 +222,7 @@ impl GatewayReader<'_> {
             ca: self.file(&mut fields, section, "ca"),
             cert: self.file(&mut fields, section, "cert"),
             key: self.file(&mut fields, section, "key"),
-            server_name: self.get(&mut fields, section, "server_name", parse::host),
+            server_name: self.get(&mut fields, section, "server_name", parse::server_name),
         };
         if tls.cert.is_some() != tls.key.is_some() {
             let (name, other) = if tls.cert.is_some() { ("cert", "key") } else { ("key", "cert") };
