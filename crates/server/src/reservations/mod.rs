@@ -6,6 +6,7 @@
 //! forgotten.
 
 mod pending;
+mod settle;
 mod settled;
 mod ticket;
 
@@ -21,8 +22,9 @@ use sluicegate::{
 };
 
 pub use self::pending::PendingReservations;
+pub use self::settle::DescriptorUsage;
+use self::settled::RecentlySettled;
 pub use self::settled::Settlement;
-use self::settled::{RecentlySettled, clear_waits};
 pub use self::ticket::{TICKET_BYTES_MAX, Ticket, TicketError};
 
 /// Default lifetime of a reservation.
@@ -202,88 +204,6 @@ impl Reservations {
     /// When it would be too long.
     pub fn reserve_nothing(request: &Request<'_>) -> Result<Ticket, ReservationError> {
         Ok(Ticket::slot(request, Ticket::NO_HOLDER, Timestamp::EPOCH)?)
-    }
-
-    /// Commits what was used, or cancels; returns how much every limit got back at least.
-    /// [`Checked::returned`] has that of each.
-    ///
-    /// # Errors
-    /// When there is no such reservation.
-    pub async fn settle(
-        &self,
-        engine: &Engine<dyn Backend>,
-        rules: &Snapshot<'_>,
-        ticket: &Ticket,
-        used: Option<u64>,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<u64, ReservationError> {
-        let entries = ticket.entries();
-        let descriptors = ticket.descriptors(&entries);
-        let request = ticket.request(used.unwrap_or(0), &descriptors);
-        let call = Call::new(rules, &request, now);
-        if ticket.holder() == Ticket::NO_HOLDER {
-            peek(engine, call, checked).await?;
-            return Ok(0);
-        }
-        let settled = match used {
-            Some(_) if ticket.is_slot() && !rules.takes_slots_only(&request) => {
-                return Err(ReservationError::SlotOnly);
-            }
-            Some(_) => engine.commit(call, ticket.holder(), checked).await,
-            None => engine.cancel(call, ticket.holder(), checked).await,
-        };
-        if settled.is_ok() {
-            let settlement =
-                if used.is_some() { Settlement::Committed } else { Settlement::Cancelled };
-            self.settled.add(ticket.holder(), settlement);
-            clear_waits(checked);
-            if let Some(issued_at) = ticket.issued_at() {
-                rules.observe_hold(checked, now.since(issued_at), now);
-            }
-            if is_reservable(rules, checked) && !ticket.is_slot() {
-                self.pending.settled(ticket);
-            }
-        }
-        settled.map_err(|error| self.error(ticket, error))
-    }
-
-    /// The error of a ticket, with its settlement if this node knows it.
-    fn error(&self, ticket: &Ticket, error: HoldError) -> ReservationError {
-        let settlement = self.settled.find(ticket.holder());
-        match settlement.filter(|_| error == HoldError::Unknown) {
-            Some(settlement) => ReservationError::Settled(settlement),
-            None => ReservationError::Hold(error),
-        }
-    }
-
-    /// Commits a part of a reservation; returns how much stays reserved.
-    ///
-    /// # Errors
-    /// When there is no such reservation.
-    pub async fn commit_part(
-        &self,
-        engine: &Engine<dyn Backend>,
-        rules: &Snapshot<'_>,
-        ticket: &Ticket,
-        used: u64,
-        now: Timestamp,
-        checked: &mut Checked,
-    ) -> Result<u64, ReservationError> {
-        let entries = ticket.entries();
-        let descriptors = ticket.descriptors(&entries);
-        let request = ticket.request(used, &descriptors);
-        let call = Call::new(rules, &request, now);
-        if ticket.holder() == Ticket::NO_HOLDER {
-            peek(engine, call, checked).await?;
-            return Ok(0);
-        }
-        if ticket.is_slot() {
-            return Err(ReservationError::SlotOnly);
-        }
-        let held = engine.commit_part(call, ticket.holder(), checked).await;
-        clear_waits(checked);
-        held.map_err(|error| self.error(ticket, error))
     }
 
     /// Restarts the lifetime of a reservation, or the lease of a slot; returns the time until it
