@@ -11,7 +11,7 @@ use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::gateway::route::{LimitConfig, OnMissing};
 use sluicegate_config::problem::Problem;
 use sluicegate_config::units;
-use sluicegate_gateway::config::{ConfigError, ConfigFile, DEFAULT_LISTEN, rule_warnings};
+use sluicegate_gateway::config::{ConfigError, ConfigFile, DEFAULT_LISTEN, check_rules};
 use sluicegate_gateway::gateway::Gateway;
 use sluicegate_server::logs::events;
 use sluicegate_server::settings::{RulesSettings, Settings, Vars};
@@ -95,7 +95,7 @@ fn limited_by_rules(
         let (domain, mapping) = (domain.name.clone(), auth.mapping.clone());
         // As the service does for the same rules.
         let on_missing = OnMissing::Pass;
-        route.limit = Some(LimitConfig { domain, mapping, on_missing });
+        route.limit = Some(LimitConfig { on_missing, ..LimitConfig::new(domain, mapping) });
         config.trusted_proxies = auth.trusted_proxies.networks().to_vec();
     }
     const KEY: &str = "remote_address";
@@ -127,13 +127,14 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
         has_own_admin: vars.get("SLUICEGATE_ADMIN").is_some(),
         has_own_rules: !settings.paths.is_empty(),
     };
-    let loaded = file.load().map_err(|error| match error {
-        ConfigError::Invalid(_) => Fatal::invalid(format!(
+    let refused = |error: ConfigError| match error {
+        ConfigError::Invalid(_) | ConfigError::Rules(_) => Fatal::invalid(format!(
             "{error}\ninvalid configuration: see `sluicegate check {}`",
             path.display()
         )),
         error => anyhow::Error::from(error).into(),
-    })?;
+    };
+    let loaded = file.load().map_err(refused)?;
     let config = loaded.config.clone();
     if let Some(admin) = config.admin {
         vars.set_flag("--admin", admin.to_string());
@@ -144,7 +145,11 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
     }
     let rules = settings.paths.is_empty().then(|| NO_RULES.to_owned());
     let mut warnings = loaded.warnings.clone();
-    warnings.extend(rule_warnings(&loaded, &settings));
+    let findings = check_rules(&loaded, &settings);
+    if !findings.problems.is_empty() {
+        return Err(refused(ConfigError::Rules(findings.problems)));
+    }
+    warnings.extend(findings.warnings);
     Ok(Plan { config, file: Some(file), rules, limit: String::new(), warnings })
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use boon::{Compiler, Schemas};
 use sluicegate_config::gateway::listener::{AcmeChallenge, TlsVersion};
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing};
+use sluicegate_config::gateway::settle::{CostSource, Usage};
 use sluicegate_config::gateway::upstream::Balance;
 use sluicegate_config::gateway::{
     AccessLogFormat, GatewayConfig, JwksSource, LoadedGateway, is_gateway, load, load_with_files,
@@ -80,7 +81,19 @@ fn every_key_is_read() {
     assert_eq!((strip_prefix.as_deref(), host.as_deref()), (Some("/v1"), Some("internal")));
     assert_eq!((route.require, route.on_limit), (Some(Credential::Jwt), OnLimit::Mark));
     let limit = route.limit.as_ref().unwrap();
-    assert_eq!((limit.mapping.descriptors.len(), limit.on_missing), (2, OnMissing::Pass));
+    assert_eq!((limit.mapping.descriptors.len(), limit.on_missing), (3, OnMissing::Pass));
+    let tokens = &limit.mapping.descriptors[2];
+    assert_eq!(tokens.to_string(), "tokens: api_key, hits: json max_tokens or 1000");
+    let [free, success, usage, rest] = limit.settle.as_slice() else { panic!() };
+    assert_eq!(
+        (&free.descriptors[..], &free.usage),
+        (&[2][..], &Usage::Cost(CostSource::Fixed(0)))
+    );
+    assert_eq!(free.status, [(401, 401), (500, 599), (300, 399)]);
+    assert_eq!((&success.descriptors[..], &success.usage), (&[0, 1][..], &Usage::Reset));
+    assert_eq!(success.headers, [("X-Cache".to_owned(), "HIT".to_owned())]);
+    assert_eq!(usage.usage, Usage::Cost(CostSource::Json("usage.total_tokens".into())));
+    assert_eq!((rest.descriptors.len(), rest.is_unconditional()), (3, true));
     assert_eq!(route.response_headers.remove, ["Server"]);
     assert_eq!(config.routes[1].hosts, ["old.example.com"]);
     assert_eq!(config.routes[2].action, Action::Redirect { to: "/new".to_owned(), status: 308 });
@@ -162,7 +175,7 @@ fn limits_that_the_rules_do_not_have_are_warnings() {
     let rules = "domain: shop\ndescriptors: [{ key: user, limits: { algorithm: token_bucket, rate: 1/s } }]\n";
     let rules = load_rules(&[source(rules)], &Options::default()).unwrap();
     let warnings: Vec<_> =
-        loaded(text).check_rules(&rules).iter().map(ToString::to_string).collect();
+        loaded(text).check_rules(&rules).warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
         [

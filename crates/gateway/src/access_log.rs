@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use http::{Method, Version};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sluicegate_config::gateway::{AccessLogConfig, AccessLogFormat};
 use tracing::error;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 use crate::metrics::RequestVerdict;
+use crate::settle::SettledCosts;
 
 /// Lines that wait to be written.
 const QUEUE_LINES_MAX: usize = 16_384;
@@ -77,6 +78,8 @@ pub(crate) struct LogEntry {
     /// Time that it has waited for its turn.
     pub(crate) delay: Option<Duration>,
     pub(crate) cost: Option<u64>,
+    /// By descriptor.
+    pub(crate) settled: SettledCosts,
     /// Keys of the descriptors.
     pub(crate) identity: Option<Arc<str>>,
     pub(crate) request_id: Option<String>,
@@ -112,6 +115,8 @@ struct JsonLine<'a> {
     delay_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
+    #[serde(serialize_with = "as_map", skip_serializing_if = "<[_]>::is_empty")]
+    settled: &'a [(Arc<str>, u64)],
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,6 +265,7 @@ impl LogEntry {
             wait_ms: self.wait.map(millis),
             delay_ms: self.delay.map(millis),
             cost: self.cost,
+            settled: &self.settled,
             identity: self.identity.as_deref(),
             error: self.error,
             request_id: self.request_id.as_deref(),
@@ -293,6 +299,10 @@ impl LogEntry {
         let _ = writeln!(line, " {}", self.verdict.name());
         line
     }
+}
+
+fn as_map<S: Serializer>(costs: &[(Arc<str>, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(costs.iter().map(|(name, cost)| (&**name, cost)))
 }
 
 /// Appends a text as nginx does: quotes, backslashes and bytes that are not printable as `\xHH`.
@@ -351,6 +361,7 @@ mod tests {
             verdict: RequestVerdict::Denied,
             wait: Some(Duration::from_secs(2)),
             cost: Some(1),
+            settled: vec![("user".into(), 0), ("tokens".into(), 25)],
             ..LogEntry::default()
         }
     }
@@ -368,7 +379,7 @@ mod tests {
                 r#"{"time":"2023-11-14T22:13:20.123Z","client":"192.0.2.7","method":"GET","#,
                 r#""host":"shop.example","path":"/a\"b\n","protocol":"HTTP/1.1","status":429,"#,
                 r#""bytes":12,"duration_ms":1.5,"route":"api","verdict":"denied","#,
-                r#""rule":"shop/per_user","wait_ms":2000.0,"cost":1}"#,
+                r#""rule":"shop/per_user","wait_ms":2000.0,"cost":1,"settled":{"user":0,"tokens":25}}"#,
                 "\n"
             )
         );

@@ -129,7 +129,7 @@ impl Body for ResponseBody {
         if let Some(exchange) = &mut self.exchange
             && let Poll::Ready(Some(Ok(frame))) = &polled
         {
-            exchange.add_bytes(frame.data_ref().map_or(0, Bytes::len));
+            exchange.read_body(frame.data_ref().map_or(&[], |data| data));
         }
         if let Some(in_flight) = &mut self.in_flight
             && polled.is_ready()

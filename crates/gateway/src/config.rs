@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use sluicegate::{REPORT_EVERY, RULES_POLL_INTERVAL, Timestamp};
 use sluicegate_config::files::{self, FileError, ReadOptions};
 use sluicegate_config::gateway::listener::ListenerConfig;
-use sluicegate_config::gateway::{GatewayConfig, LoadedGateway};
+use sluicegate_config::gateway::{Findings, GatewayConfig, LoadedGateway};
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Invalid, Source};
 use sluicegate_config::watch::{PollResult, Watch};
@@ -52,6 +52,8 @@ pub enum ConfigError {
     Unreadable(FileError),
     /// It is invalid.
     Invalid(Invalid),
+    /// It is valid, and cannot be used with the rules.
+    Rules(Vec<Problem>),
     /// It is valid, and cannot replace the active one.
     Restart(String),
 }
@@ -136,7 +138,9 @@ impl ConfigFollower {
     fn poll_rules(&mut self) -> Option<ConfigChange> {
         let PollResult::Changed(Ok(_)) = self.rules_watch.poll() else { return None };
         let loaded = self.file.load().ok().filter(|loaded| loaded.config == self.active)?;
-        let warnings = rule_warnings(&loaded, &self.rules);
+        // The rules are in force already, so that all that is left is to say what they mean.
+        let Findings { problems, mut warnings } = check_rules(&loaded, &self.rules);
+        warnings.extend(problems);
         (!warnings.is_empty()).then_some(ConfigChange::Rules(warnings))
     }
 
@@ -153,13 +157,19 @@ impl ConfigFollower {
         let read = sources.map_err(ConfigError::Unreadable);
         let read = read.and_then(|sources| self.file.read(sources, Some(&self.active)));
         let read = read.and_then(|loaded| self.replaceable(loaded));
+        let read = read.and_then(|mut loaded| {
+            let Findings { problems, warnings } = check_rules(&loaded, &self.rules);
+            if !problems.is_empty() {
+                return Err(ConfigError::Rules(problems));
+            }
+            loaded.warnings.extend(warnings);
+            Ok(loaded)
+        });
         Some(match read {
             Ok(loaded) if is_first && !is_requested && loaded.config == self.active => return None,
             Ok(loaded) => {
                 self.active.clone_from(&loaded.config);
-                let mut warnings = loaded.warnings.clone();
-                warnings.extend(rule_warnings(&loaded, &self.rules));
-                ConfigChange::Valid(Box::new(loaded.config), warnings)
+                ConfigChange::Valid(Box::new(loaded.config), loaded.warnings)
             }
             Err(error) => ConfigChange::Refused(error),
         })
@@ -187,20 +197,19 @@ impl ConfigFollower {
     }
 }
 
-/// Warnings about limits that the rules do not have. Rules that cannot be read have their own
-/// errors.
+/// Compares the limits of a file with the rules. Rules that cannot be read have their own errors.
 #[must_use]
-pub fn rule_warnings(loaded: &LoadedGateway, rules: &RulesSettings) -> Vec<Problem> {
+pub fn check_rules(loaded: &LoadedGateway, rules: &RulesSettings) -> Findings {
     let mut sources = Vec::new();
     for path in &rules.paths {
         match files::read(path, &rules.files) {
             Ok(found) => sources.extend(found),
-            Err(_) => return Vec::new(),
+            Err(_) => return Findings::default(),
         }
     }
     match sluicegate_config::rules::load(&sources, &rules.options) {
         Ok(rules) => loaded.check_rules(&rules),
-        Err(_) => Vec::new(),
+        Err(_) => Findings::default(),
     }
 }
 
@@ -347,6 +356,10 @@ impl std::fmt::Display for ConfigError {
         match self {
             Self::Unreadable(error) => error.fmt(f),
             Self::Invalid(invalid) => invalid.fmt(f),
+            Self::Rules(problems) => {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
             Self::Restart(message) => f.write_str(message),
         }
     }

@@ -1,5 +1,5 @@
 //! A request and its response, from the head of the one to the end of the other: what is counted,
-//! logged and traced of it, and the slot that it holds.
+//! logged and traced of it, and the slot or reservation that it holds.
 //!
 //! Dropping it completes it, so that a client that goes away is counted too.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{REFERER, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use sluicegate::Timestamp;
 use sluicegate_server::app::App;
 use sluicegate_server::traces::Span;
@@ -16,11 +16,12 @@ use tokio::time::Instant;
 
 use crate::access_log::{AccessLog, LogEntry, bounded};
 use crate::error::ProxyError;
+use crate::held_ticket::HeldTicket;
 use crate::metrics::{RequestSample, RequestVerdict, RouteMetrics};
-use crate::slot::HeldSlot;
+use crate::settle::{ResponseEnd, Settlement};
 
 /// Status of a request whose client went away before the response, as in nginx.
-const CLIENT_CLOSED: u16 = 499;
+pub(crate) const CLIENT_CLOSED: u16 = 499;
 
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const SPAN_NAME: &str = "gateway";
@@ -34,7 +35,8 @@ pub(crate) struct Exchange {
     verdict: RequestVerdict,
     delay: Duration,
     bytes: u64,
-    slot: Option<HeldSlot>,
+    slot: Option<HeldTicket>,
+    settlement: Option<Box<Settlement>>,
     /// Where requests are logged or traced.
     details: Option<Box<Details>>,
 }
@@ -79,6 +81,7 @@ impl Exchange {
             delay: Duration::ZERO,
             bytes: 0,
             slot: None,
+            settlement: None,
             details,
         }
     }
@@ -144,8 +147,20 @@ impl Exchange {
     }
 
     /// Holds a slot until the exchange ends.
-    pub(crate) fn hold(&mut self, slot: HeldSlot) {
+    pub(crate) fn hold(&mut self, slot: HeldTicket) {
         self.slot = Some(slot);
+    }
+
+    /// Settles a reservation when the exchange ends.
+    pub(crate) fn settle_at_end(&mut self, settlement: Settlement) {
+        self.settlement = Some(Box::new(settlement));
+    }
+
+    /// The head of the response that its cost depends on.
+    pub(crate) fn read_response(&mut self, response: &Response<impl Sized>) {
+        if let Some(settlement) = &mut self.settlement {
+            settlement.respond(response.status(), response.headers());
+        }
     }
 
     /// Makes the upstream's spans children of this one.
@@ -180,9 +195,12 @@ impl Exchange {
         self.status = status.as_u16();
     }
 
-    /// Bytes of the body were sent.
-    pub(crate) const fn add_bytes(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
+    /// A piece of the body is sent.
+    pub(crate) fn read_body(&mut self, piece: &[u8]) {
+        self.bytes += piece.len() as u64;
+        if let Some(settlement) = &mut self.settlement {
+            settlement.read(piece);
+        }
     }
 }
 
@@ -200,6 +218,9 @@ impl Drop for Exchange {
         if let Some(metrics) = &self.metrics {
             metrics.complete(RequestSample { status, verdict, elapsed, delay, bytes });
         }
+        let settled = self.settlement.take().map(|settlement| {
+            settlement.finish(ResponseEnd { status, bytes, elapsed }, self.metrics.as_ref())
+        });
         let Some(details) = self.details.take() else { return };
         let Details { log, span, begun, mut entry } = *details;
         let route = self.metrics.as_ref().map(|metrics| metrics.name()).unwrap_or_default();
@@ -221,6 +242,7 @@ impl Drop for Exchange {
             route.clone_into(&mut entry.route);
             (entry.status, entry.verdict, entry.bytes) = (status, verdict, bytes);
             entry.duration = elapsed;
+            entry.settled = settled.unwrap_or_default();
             log.write(&entry, SystemTime::UNIX_EPOCH + Duration::from_micros(begun.as_micros()));
         }
     }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Method, Request, Response, Version};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use sluicegate::http::HeaderLines;
@@ -257,6 +258,10 @@ impl GatewayHandler {
                     head.headers.extend(admission.exceeded.take().map(|rule| (EXCEEDED, rule)));
                 }
                 exchange.write_trace(&mut head.headers);
+                if route.settle.as_ref().is_some_and(|settle| settle.reads_body()) {
+                    let identity = HeaderValue::from_static("identity");
+                    head.headers.insert(ACCEPT_ENCODING, identity);
+                }
                 let forwarding = Forwarding {
                     peer: context.peer,
                     is_trusted,
@@ -288,6 +293,7 @@ impl GatewayHandler {
             }
             (None, _) => return Err(ProxyError::NoRoute),
         };
+        exchange.read_response(&response);
         if let Some(headers) = admission.headers {
             response.headers_mut().extend(headers);
         }

@@ -21,7 +21,7 @@
 //!   wait, there and for an upstream.
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
 //! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
-//!   and the slot of a concurrency limit.
+//!   and the slot of a concurrency limit; `settle` charges what the response costs.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
 //!   connections.
 //!
@@ -45,6 +45,7 @@ mod forward;
 pub mod gateway;
 mod handler;
 mod header_changes;
+mod held_ticket;
 mod https_client;
 pub mod identity;
 mod limit;
@@ -53,8 +54,8 @@ mod metrics;
 pub mod route;
 mod route_state;
 mod scheduler;
+mod settle;
 mod shape;
-mod slot;
 #[cfg(test)]
 mod tests;
 mod upstream;

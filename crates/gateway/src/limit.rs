@@ -9,14 +9,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluicegate::backend::Call;
 use sluicegate::http::HeaderLines;
-use sluicegate::rules::mapping::{Attributes, Described};
+use sluicegate::rules::mapping::{Attributes, Described, Few};
 use sluicegate::rules::plan::{List, Plan, Step, Target};
-use sluicegate::rules::request::{Descriptor, Request};
+use sluicegate::rules::request::{Descriptor, Entry, Request};
 use sluicegate::rules::rule::PRIORITY_DEFAULT;
 use sluicegate::{Checked, Operation, Outcome, Snapshot, Span, Status};
 use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing, RouteConfig};
 use sluicegate_server::app::App;
-use sluicegate_server::reservations::{ReservationError, Reservations, Ticket};
+use sluicegate_server::reservations::{ReservationError, Reservations, TTL, Ticket};
 use sluicegate_server::rls::response::Code;
 use sluicegate_server::status::{denying_status, policies, rule_of};
 
@@ -25,11 +25,12 @@ use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
 use crate::forward::LoosePath;
+use crate::held_ticket::{HeldTicket, Renewal};
 use crate::identity::ClientIdentity;
-use crate::metrics::RequestVerdict;
+use crate::metrics::{RequestVerdict, SettleOutcome};
 use crate::route_state::RouteState;
+use crate::settle::Settlement;
 use crate::shape::{Queues, Shaping, Waited};
-use crate::slot::HeldSlot;
 use crate::upstream::stable_hash;
 
 /// Header of a request that is forwarded although a limit denies it: the rule.
@@ -37,6 +38,7 @@ pub(crate) const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exc
 /// Header of a response whose request has waited for its turn: milliseconds.
 pub(crate) const DELAY: HeaderName = HeaderName::from_static("x-ratelimit-delay-ms");
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+const TOO_LONG: ProxyError = ProxyError::BadRequest("A part of the request is too long.");
 
 /// The verdict of all limits of a request.
 #[derive(Debug)]
@@ -127,11 +129,14 @@ fn decide_now(
     let (rules, now) = (engine.snapshot(), engine.now());
     let described = limited.describe()?;
     let entries = described.entries();
-    let descriptors = described.descriptors(&entries);
+    let descriptors = limited.descriptors(&described, &entries);
     let request = limited.request(&described, &descriptors);
     exchange.set_cost(request.hits, &limited.route.identity);
     let may_wait = limited.may_wait();
-    if rules.slot_descriptor(&request).is_some() || (may_wait && !options.queues.is_empty()) {
+    if limited.route.settle.is_some()
+        || rules.slot_descriptor(&request).is_some()
+        || (may_wait && !options.queues.is_empty())
+    {
         return Ok(None);
     }
     let mut checked = REUSED.take();
@@ -147,19 +152,27 @@ fn decide_now(
     decided
 }
 
-/// Decides a request that waits: for the store, for a slot, or for its turn.
+/// Decides a request that waits: for the store, for a slot, or for its turn; or holds a reservation.
 async fn decide_later(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
     body: &mut RequestBody,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
-    let app = options.app;
-    let engine = app.engine();
+    let engine = options.app.engine();
     let described = limited.describe()?;
     let entries = described.entries();
-    let descriptors = described.descriptors(&entries);
+    let descriptors = limited.descriptors(&described, &entries);
     let request = limited.request(&described, &descriptors);
+    if let Some(plan) = &limited.route.settle {
+        let (rules, now, mut checked) = (engine.snapshot(), engine.now(), Checked::default());
+        let call = Call::new(&rules, &request, now);
+        let new = |held| Settlement::new(plan, held, &request, described.indices());
+        if !reserve(options, limited.route, call, &mut checked, new, exchange).await? {
+            charge(options, call, &mut checked, exchange).await?;
+        }
+        return conclude(options, limited, &call, &checked, exchange);
+    }
     let shaping = limited.shaping(options.queues);
     let mut blocked = None;
     {
@@ -171,12 +184,7 @@ async fn decide_later(
         if blocked.is_none() {
             let call = Call { retries: may_wait, ..Call::new(&rules, &request, now) };
             let mut checked = Checked::default();
-            let ticket = check(app, call, &mut checked).await;
-            let ticket = ticket.map_err(|error| error.unwrap_or_else(|| undecided(exchange)))?;
-            if let Some(ticket) = ticket {
-                let lease = rules.lease(&checked.plan, now);
-                exchange.hold(HeldSlot::new(app, ticket, lease, options.queues));
-            }
+            charge(options, call, &mut checked, exchange).await?;
             if may_wait {
                 blocked = shaping.blocked(&rules, &checked, now);
             }
@@ -208,11 +216,9 @@ async fn decide_later(
         return conclude(options, limited, &Call { retries: true, ..call }, &checked, exchange);
     };
     if let Some(holder) = slot {
-        let ticket = Ticket::slot(&request, holder, now);
-        let ticket =
-            ticket.map_err(|_| ProxyError::BadRequest("A part of the request is too long."))?;
-        let lease = rules.lease(&checked.plan, now);
-        exchange.hold(HeldSlot::new(app, ticket, lease, options.queues));
+        let ticket = Ticket::slot(&request, holder, now).map_err(|_| TOO_LONG)?;
+        let renewal = rules.lease(&checked.plan, now).map(Renewal::of_lease);
+        exchange.hold(HeldTicket::new(options.app, ticket, renewal, options.queues));
     }
     let priority = priority_of(&rules, &checked.plan);
     let mut admission = Admission { priority, ..Admission::default() };
@@ -224,23 +230,6 @@ async fn decide_later(
     }
     delayed(&mut admission, delay, exchange);
     Ok(Decision::Admitted(admission))
-}
-
-/// Decides a request by the store; the ticket of a slot that it holds. Without an error, a limit is
-/// undecided.
-async fn check(
-    app: &App,
-    call: Call<'_>,
-    checked: &mut Checked,
-) -> Result<Option<Ticket>, Option<ProxyError>> {
-    let engine = app.engine();
-    if call.rules.slot_descriptor(call.request).is_none() {
-        return engine.apply(Operation::Hit, call, checked).await.map(|()| None).map_err(|_| None);
-    }
-    Reservations::check(engine, call, checked).await.map_err(|error| match error {
-        ReservationError::Hold(_) => None,
-        _ => Some(ProxyError::BadRequest("A part of the request is too long.")),
-    })
 }
 
 /// A request that was denied after its wait, although it would be admitted at this moment.
@@ -259,10 +248,67 @@ fn delayed(admission: &mut Admission, delay: Span, exchange: &mut Exchange) {
     admission.headers.get_or_insert_default().insert(DELAY, millis);
 }
 
+/// Charges a request.
+async fn charge(
+    options: LimitOptions<'_>,
+    call: Call<'_>,
+    checked: &mut Checked,
+    exchange: &mut Exchange,
+) -> Result<(), ProxyError> {
+    let (app, Call { rules, request, now, .. }) = (options.app, call);
+    if rules.slot_descriptor(request).is_none() {
+        let decided = app.engine().apply(Operation::Hit, call, checked).await;
+        return decided.map_err(|_| undecided(exchange));
+    }
+    let ticket = Reservations::check(app.engine(), call, checked).await;
+    let ticket = ticket.map_err(|error| match error {
+        ReservationError::Hold(_) => undecided(exchange),
+        _ => TOO_LONG,
+    })?;
+    if let Some(ticket) = ticket {
+        let renewal = rules.lease(&checked.plan, now).map(Renewal::of_lease);
+        exchange.hold(HeldTicket::new(app, ticket, renewal, options.queues));
+    }
+    Ok(())
+}
+
+/// Reserves the estimates of a request, to be settled at the end of its exchange. Whether it is
+/// decided: what cannot be reserved is charged, and not settled.
+async fn reserve(
+    options: LimitOptions<'_>,
+    route: &RouteState,
+    call: Call<'_>,
+    checked: &mut Checked,
+    settlement: impl FnOnce(HeldTicket) -> Settlement,
+    exchange: &mut Exchange,
+) -> Result<bool, ProxyError> {
+    let app = options.app;
+    match app.reservations().reserve(app.engine(), call, TTL, checked).await {
+        Ok(None) => Ok(true),
+        Ok(Some(ticket)) => {
+            let lease = call.rules.lease(&checked.plan, call.now);
+            let renewal = Renewal { ttl: TTL, lease: lease.map_or(TTL, |lease| lease.min(TTL)) };
+            let held = HeldTicket::new(app, ticket, Some(renewal), options.queues);
+            exchange.settle_at_end(settlement(held));
+            Ok(true)
+        }
+        // Changed rules cannot be reserved, which is a warning; too much is held; or the store is
+        // away, and the rules say what follows.
+        Err(ReservationError::Hold(_)) => {
+            route.metrics.settle(SettleOutcome::Unreserved);
+            *checked = Checked::default();
+            Ok(false)
+        }
+        Err(ReservationError::TooManyReservations { .. }) => Err(ProxyError::Overload),
+        Err(_) => Err(TOO_LONG),
+    }
+}
+
 impl<'a> LimitedRequest<'a> {
-    /// Whether it may wait for its turn.
+    /// Whether it may wait for its turn. What is settled later is denied at once.
     fn may_wait(self) -> bool {
-        matches!(self.route.config.on_limit, OnLimit::Rules | OnLimit::Shape)
+        let RouteState { config, settle, .. } = self.route;
+        settle.is_none() && matches!(config.on_limit, OnLimit::Rules | OnLimit::Shape)
     }
 
     fn shaping(self, queues: &'a Queues) -> Shaping<'a> {
@@ -284,6 +330,19 @@ impl<'a> LimitedRequest<'a> {
             }
             _ => Ok(described),
         }
+    }
+
+    /// A client that names a cost must not name none.
+    fn descriptors<'e>(
+        self,
+        described: &Described<'_>,
+        entries: &'e [Entry<'e>],
+    ) -> Few<Descriptor<'e>> {
+        let mut descriptors = described.descriptors(entries);
+        for one in &mut descriptors {
+            one.hits = one.hits.map(|hits| hits.max(1));
+        }
+        descriptors
     }
 
     fn request<'d>(

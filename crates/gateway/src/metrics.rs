@@ -42,6 +42,21 @@ pub(crate) enum RequestVerdict {
     Delayed,
 }
 
+/// How a request with a reservation was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SettleOutcome {
+    /// By its response.
+    Settled,
+    /// No case fits the response: the estimate.
+    Estimate,
+    /// The response does not have its cost: the estimate.
+    Unreadable,
+    /// Nothing could be reserved: the estimate.
+    Unreserved,
+    /// The store did not answer when it was settled.
+    Failed,
+}
+
 /// Counters of a route, striped by thread.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
@@ -79,7 +94,8 @@ const BYTES: usize = IN_FLIGHT + 1;
 const DELAY_MICROS: usize = BYTES + 1;
 const MICROS: usize = DELAY_MICROS + 1;
 const BUCKETS: usize = MICROS + 1;
-const COUNT: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
+const SETTLED: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
+const COUNT: usize = SETTLED + SettleOutcome::ALL.len();
 
 impl RequestVerdict {
     pub(crate) const ALL: [Self; 8] = [
@@ -104,6 +120,21 @@ impl RequestVerdict {
             Self::Exempt => "exempt",
             Self::Undecided => "undecided",
             Self::Delayed => "delayed",
+        }
+    }
+}
+
+impl SettleOutcome {
+    const ALL: [Self; 5] =
+        [Self::Settled, Self::Estimate, Self::Unreadable, Self::Unreserved, Self::Failed];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::Estimate => "estimate",
+            Self::Unreadable => "unreadable",
+            Self::Unreserved => "unreserved",
+            Self::Failed => "failed",
         }
     }
 }
@@ -149,6 +180,11 @@ impl RouteMetrics {
         if let Some(index) = UPSTREAM_ERRORS.iter().position(|known| *known == error) {
             self.add(ERRORS + index, 1);
         }
+    }
+
+    /// A request was charged by its response, or not.
+    pub(crate) fn settle(&self, outcome: SettleOutcome) {
+        self.add(SETTLED + outcome as usize, 1);
     }
 
     fn add(&self, index: usize, count: u64) {
@@ -222,6 +258,16 @@ impl MetricsSource for RoutesPage {
         for one in &routes {
             for (index, error) in UPSTREAM_ERRORS.iter().enumerate() {
                 family.labeled(&route(one).and("reason", error.code()), one.sum(ERRORS + index));
+            }
+        }
+        let help = "Requests with `settle`, by what they were charged: the cost of the response, the estimate, or what the store last knew.";
+        let mut family = page.counter("sluicegate_gateway_settled_total", help);
+        for one in &routes {
+            for outcome in SettleOutcome::ALL {
+                let count = one.sum(SETTLED + outcome as usize);
+                if count > 0 {
+                    family.labeled(&route(one).and("outcome", outcome.name()), count);
+                }
             }
         }
         let help = "Requests rejected because too many were in flight.";

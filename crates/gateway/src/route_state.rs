@@ -8,6 +8,7 @@ use crate::action::OwnAction;
 use crate::header_changes::HeaderEdits;
 use crate::metrics::RouteMetrics;
 use crate::route::{RouteError, RouteProblem};
+use crate::settle::SettlePlan;
 
 /// A route, with what it needs for each request.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct RouteState {
     pub(crate) response_headers: Option<HeaderEdits>,
     /// Keys of the descriptors, for the log.
     pub(crate) identity: Arc<str>,
+    /// How its requests are charged by their responses.
+    pub(crate) settle: Option<Arc<SettlePlan>>,
 }
 
 impl RouteState {
@@ -33,11 +36,7 @@ impl RouteState {
         metrics: Arc<RouteMetrics>,
     ) -> Result<Self, Vec<RouteError>> {
         let descriptors = config.limit.iter().flat_map(|limit| &limit.mapping.descriptors);
-        let keys = descriptors.map(|entries| {
-            let keys: Vec<&str> = entries.iter().map(|(key, _)| &**key).collect();
-            keys.join("+")
-        });
-        let identity = keys.collect::<Vec<_>>().join(",").into();
+        let identity = descriptors.map(|one| one.name()).collect::<Vec<_>>().join(",").into();
         let mut errors = Vec::new();
         let mut refuse = |key: String, message| {
             errors.push(RouteError { route: index, key, reason: RouteProblem::Invalid(message) });
@@ -59,8 +58,9 @@ impl RouteState {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let settle = config.limit.as_ref().and_then(SettlePlan::new);
         let config = config.clone();
-        Ok(Self { config, metrics, action, request_headers, response_headers, identity })
+        Ok(Self { config, metrics, action, request_headers, response_headers, identity, settle })
     }
 
     /// All keys of routes that cannot be used.

@@ -193,7 +193,7 @@ impl Display for ListEntry {
 /// use sluicegate_rules::mapping::{Mapping, Proxies};
 ///
 /// let client_ip = ("remote_address".into(), "client_ip".parse()?);
-/// let mapping = Mapping { descriptors: vec![vec![client_ip]], hits: None };
+/// let mapping = Mapping { descriptors: vec![vec![client_ip].into()], hits: None };
 /// let auth = ForwardAuth { trusted_proxies: Proxies::default(), mapping, deny_status: Some(403) };
 /// assert!(auth.trusted_proxies.trust("127.0.0.1".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -9,11 +9,10 @@ use sluicegate::explain::rule::text::{counted, plainly};
 use sluicegate_config::gateway::listener::ListenerConfig;
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing, RouteConfig};
 use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
-use sluicegate_config::gateway::{GatewayConfig, is_gateway};
+use sluicegate_config::gateway::{Findings, GatewayConfig, is_gateway};
 use sluicegate_config::rules::Source;
 use sluicegate_gateway::config::{DEFAULT_LISTEN, checked};
 use sluicegate_gateway::route::matching_order;
-use sluicegate_rules::mapping::Part;
 
 use crate::rules::{LoadResult, ReadArgs, rules};
 
@@ -67,7 +66,11 @@ pub(crate) fn load(
     };
     result.warnings.extend(loaded.warnings.iter().cloned());
     if let Ok(good) = &result.read {
-        result.warnings.extend(loaded.check_rules(&good.loaded));
+        let Findings { problems, warnings } = loaded.check_rules(&good.loaded);
+        result.warnings.extend(warnings);
+        if !problems.is_empty() {
+            result.read = Err(problems);
+        }
     }
     result.sources.insert(0, source);
     Ok((result, Some(loaded.config)))
@@ -170,7 +173,7 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
     parts.push(match &route.limit {
         Some(limit) => {
             let by: Vec<String> =
-                limit.mapping.descriptors.iter().map(|one| entries(one)).collect();
+                limit.mapping.descriptors.iter().map(ToString::to_string).collect();
             let on_limit = match route.on_limit {
                 OnLimit::Mark => ", marks only",
                 OnLimit::Shape => ", waits",
@@ -180,7 +183,9 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
                 OnMissing::Reject => "",
                 OnMissing::Pass => ", requests without a part pass",
             };
-            format!("limited in `{}` by {}{on_missing}{on_limit}", limit.domain, by.join("; "))
+            let settled = if limit.settle.is_empty() { "" } else { ", settled by the response" };
+            let by = by.join("; ");
+            format!("limited in `{}` by {by}{settled}{on_missing}{on_limit}", limit.domain)
         }
         None => "no limit".to_owned(),
     });
@@ -195,18 +200,13 @@ const fn credential(credential: Credential) -> &'static str {
     }
 }
 
-fn entries(entries: &[(Box<str>, Part)]) -> String {
-    let entry = |(key, part): &(Box<str>, Part)| format!("{key}: {part}");
-    entries.iter().map(entry).collect::<Vec<_>>().join(", ")
-}
-
 /// The same as JSON.
 pub(crate) fn json(config: &GatewayConfig) -> Value {
     let route = |index: usize| {
         let route = config.routes.get(index)?;
         let limit = route.limit.as_ref().map(|limit| {
             let by: Vec<String> =
-                limit.mapping.descriptors.iter().map(|one| entries(one)).collect();
+                limit.mapping.descriptors.iter().map(ToString::to_string).collect();
             json!({ "domain": limit.domain, "descriptors": by })
         });
         let upstream = match &route.action {

@@ -7,7 +7,7 @@ use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
-use sluicegate_rules::mapping::Part;
+use sluicegate_rules::mapping::DescriptorMapping;
 use sluicegate_rules::set::RuleSet;
 
 use super::summary::Totals;
@@ -64,8 +64,9 @@ fn domain(set: &RuleSet, domain: &Domain) -> Value {
 
 fn forward_auth(auth: &ForwardAuth) -> Value {
     let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
-    let descriptor = |entries: &Vec<(Box<str>, Part)>| -> Value {
-        let entries = entries.iter().map(|(key, part)| (key.to_string(), json!(part.to_string())));
+    let descriptor = |one: &DescriptorMapping| -> Value {
+        let entries =
+            one.entries.iter().map(|(key, part)| (key.to_string(), json!(part.to_string())));
         Value::Object(entries.collect())
     };
     json!({

@@ -6,7 +6,6 @@ use sluicegate::explain::rule::text::{
 use sluicegate::explain::rule::{LocatedRule, contents};
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
-use sluicegate_rules::mapping::Part;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
@@ -144,10 +143,8 @@ fn listed(list: &[ListEntry]) -> Vec<String> {
 
 /// Describes forward-auth: one descriptor per line, and the trusted proxies.
 fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
-    let entry = |(key, part): &(Box<str>, Part)| format!("{key}: {part}");
-    let descriptor =
-        |entries: &Vec<(Box<str>, Part)>| entries.iter().map(entry).collect::<Vec<_>>().join(", ");
-    let mut lines: Vec<String> = auth.mapping.descriptors.iter().map(descriptor).collect();
+    let descriptors = auth.mapping.descriptors.iter();
+    let mut lines: Vec<String> = descriptors.map(ToString::to_string).collect();
     let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
     let mut more = vec![format!("for proxies in {}", networks.collect::<Vec<_>>().join(", "))];
     more.extend(auth.mapping.hits.as_ref().map(|hits| format!("hits: {hits}")));

@@ -4,6 +4,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::http::StatusCode;
+
 use crate::gateway::Gateway;
 use crate::support::http::{Answer, asked_on, get, post};
 use crate::support::process::Process;
@@ -79,9 +83,19 @@ fn limits_of_traefik_mean_the_same_here() {
     assert_eq!(gateway.get("/").status, 400, "without the header");
 }
 
+/// A server that refuses wrong passwords.
+fn login_app() -> Upstream {
+    Upstream::answering(|request: Request| async move {
+        let is_login = request.method() == "POST" && request.uri().path() == "/login";
+        let body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let is_wrong = is_login && !String::from_utf8_lossy(&body).contains("right");
+        if is_wrong { StatusCode::UNAUTHORIZED } else { StatusCode::OK }
+    })
+}
+
 /// An attempt to log in.
-fn attempt(gateway: &Gateway, account: &str) -> Answer {
-    let body = format!("username={account}&password=x");
+fn attempt(gateway: &Gateway, account: &str, password: &str) -> Answer {
+    let body = format!("username={account}&password={password}");
     let length = body.len();
     let request = format!(
         "POST /login HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -111,24 +125,28 @@ fn run(folder: &Folder, script: &str) -> String {
 
 #[test]
 fn a_login_page_is_limited_by_address_and_by_account() {
-    let (folder, page, app) = (Folder::new(), page("gateway-login"), app());
+    let (folder, page, app) = (Folder::new(), page("gateway-login"), login_app());
     let mut gateway = started(&folder, &page, "login", &app);
-    let statuses = [(); 4].map(|()| attempt(&gateway, "alice").status);
-    assert_eq!(statuses, [200, 200, 200, 429], "one account");
-    let denied = attempt(&gateway, "alice");
+    let statuses = [(); 4].map(|()| attempt(&gateway, "alice", "x").status);
+    assert_eq!(statuses, [401, 401, 401, 429], "one account");
+    let denied = attempt(&gateway, "alice", "right");
     assert!(denied.header("retry-after").is_some());
     assert_eq!(denied.header("x-ratelimit-limit"), None, "hidden");
     gateway.process.says(r#""rule":"login/account""#);
     // The denied attempts have not used up the five of the address.
-    let others = ["bob", "carol", "dave"].map(|account| attempt(&gateway, account).status);
-    assert_eq!(others, [200, 200, 429], "one address");
+    let others = ["bob", "carol", "dave"].map(|account| attempt(&gateway, account, "x").status);
+    assert_eq!(others, [401, 401, 429], "one address");
     assert_eq!(gateway.get("/").status, 200, "everything else is not limited");
     assert_eq!(post(&gateway.address, "/login", "username=alice").status, 400, "no form");
+    let gateway = started(&folder, &page, "login", &app);
+    let passwords = ["x", "x", "right", "x", "x"];
+    let statuses = passwords.map(|password| attempt(&gateway, "alice", password).status);
+    assert_eq!(statuses, [401, 401, 200, 401, 401], "a success resets the account");
 }
 
 #[test]
 fn forms_of_the_login_page_are_limited_as_the_page_says() {
-    let (folder, page, app) = (Folder::new(), page("gateway-login"), app());
+    let (folder, page, app) = (Folder::new(), page("gateway-login"), login_app());
     let gateway = started(&folder, &page, "login", &app);
     let (function, lines) = block(&page, "sh", "attempt()").split_once("\n}\n").unwrap();
     assert_eq!(run_lines(&folder, &gateway, &format!("{function}\n}}"), lines), 7);

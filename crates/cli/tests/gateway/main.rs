@@ -33,6 +33,7 @@ mod paths;
 mod pebble;
 mod prometheus;
 mod responses;
+mod settle;
 mod shaping;
 mod slow;
 mod smuggling;

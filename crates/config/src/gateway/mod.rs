@@ -19,6 +19,8 @@ pub mod placeholder;
 mod reader;
 pub mod route;
 pub(crate) mod route_keys;
+mod rules_of_limit;
+pub mod settle;
 mod source;
 pub mod upstream;
 pub(crate) mod upstream_keys;
@@ -34,7 +36,7 @@ use sluicegate_rules::mapping::{Mapping, Part, Source};
 use sluicegate_rules::network::Network;
 
 use self::listener::ListenerConfig;
-use self::route::{LimitConfig, OnMissing, RouteConfig};
+use self::route::{LimitConfig, RouteConfig};
 use self::upstream::{ServerConfig, UpstreamConfig};
 
 /// The configuration of a gateway.
@@ -251,11 +253,8 @@ impl GatewayConfig {
     #[must_use]
     pub fn simple(listen: SocketAddr, servers: Vec<ServerConfig>, domain: Option<&str>) -> Self {
         let by_address = vec![("remote_address".into(), Part::from(Source::ClientIp))];
-        let limit = domain.map(|domain| LimitConfig {
-            domain: domain.to_owned(),
-            mapping: Mapping { descriptors: vec![by_address], hits: None },
-            on_missing: OnMissing::default(),
-        });
+        let mapping = Mapping { descriptors: vec![by_address.into()], hits: None };
+        let limit = domain.map(|domain| LimitConfig::new(domain, mapping));
         Self {
             listeners: vec![ListenerConfig::new(listen)],
             upstreams: vec![UpstreamConfig::new("default", servers)],

@@ -8,6 +8,7 @@ mod identity;
 mod listener;
 mod parse;
 mod route;
+mod settle;
 mod upstream;
 
 use std::path::{Path, PathBuf};

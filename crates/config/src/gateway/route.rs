@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sluicegate_rules::mapping::{Mapping, Part, Source};
 
+use super::settle::SettleCase;
+
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteConfig {
@@ -91,6 +93,8 @@ pub struct LimitConfig {
     pub mapping: Mapping,
     /// `on_missing`.
     pub on_missing: OnMissing,
+    /// `settle`: the cost by the response. The first case that fits applies.
+    pub settle: Vec<SettleCase>,
 }
 
 /// What happens to a request without a part of a descriptor.
@@ -157,6 +161,15 @@ pub struct HeaderChanges {
     pub set: Vec<(String, String)>,
     /// `remove`: names.
     pub remove: Vec<String>,
+}
+
+impl LimitConfig {
+    /// Limits requests by the rules of a domain.
+    #[must_use]
+    pub fn new(domain: impl Into<String>, mapping: Mapping) -> Self {
+        let domain = domain.into();
+        Self { domain, mapping, on_missing: OnMissing::default(), settle: Vec::new() }
+    }
 }
 
 impl RouteConfig {

@@ -155,7 +155,7 @@ pub(crate) const LIMIT: Section = Section {
         key("domain", Kind::Text, "api", "Domain of the rules."),
         key(
             "descriptors",
-            Kind::List(&Kind::Named(&Kind::Text)),
+            Kind::List(&Kind::Either(&[Kind::Named(&Kind::Text), Kind::Section(&DESCRIPTOR)])),
             "[{ remote_address: client_ip }]",
             "Descriptors of a request: keys of the rules, each with a part of the request.",
         ),
@@ -166,6 +166,65 @@ pub(crate) const LIMIT: Section = Section {
             "reject",
             "Rejects a request without a part of a descriptor, or leaves the descriptor out. Default: `reject`.",
         ),
+        key(
+            "settle",
+            Kind::List(&Kind::Section(&SETTLE)),
+            "[{ status: [401, 403], cost: 1 }, { cost: 0 }]",
+            "Costs by the response; the first case that fits applies. Default: the request's cost.",
+        ),
+    ],
+};
+
+pub(crate) const DESCRIPTOR: Section = Section {
+    subject: "a descriptor",
+    example: "{ entries: { tokens: api_key }, hits: json max_tokens or 1000 }",
+    required: &["entries"],
+    keys: &[
+        key(
+            "entries",
+            Kind::Named(&Kind::Text),
+            "{ tokens: api_key }",
+            "Keys of the rules, of a descriptor with a cost of its own.",
+        ),
+        key(
+            "hits",
+            Kind::Text,
+            "json max_tokens or 1000",
+            "Its cost, at least 1. Default: that of the request.",
+        ),
+    ],
+};
+
+pub(crate) const SETTLE: Section = Section {
+    subject: "a case of `settle`",
+    example: "{ status: 5xx, cost: 0 }",
+    required: &[],
+    keys: &[
+        key(
+            "descriptor",
+            TEXTS,
+            "tokens",
+            "Keys of the descriptor, with `+` between several. Default: all descriptors.",
+        ),
+        key(
+            "status",
+            TEXTS,
+            "[401, 403]",
+            "Statuses, classes such as `5xx`, or ranges. Default: any.",
+        ),
+        key(
+            "header",
+            Kind::Named(&Kind::Text),
+            "{ X-Cache: HIT }",
+            "Headers and values that the response must have. Default: any.",
+        ),
+        key(
+            "cost",
+            Kind::Text,
+            "json usage.total_tokens",
+            "Cost: a number, `header NAME`, `json FIELD`, `bytes`, or `duration` in milliseconds.",
+        ),
+        key("reset", Kind::Flag, "true", "Costs nothing, and the limits are full again."),
     ],
 };
 

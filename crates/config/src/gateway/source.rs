@@ -13,6 +13,7 @@ use crate::rules::{Invalid, Loaded, Source};
 use crate::suggest;
 
 use super::limit_names::LimitNames;
+use super::rules_of_limit::{rules_of, unsettled};
 
 /// A valid file of a gateway.
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ pub(super) struct RouteOrigin {
     places: Vec<(String, Position, String)>,
     /// The names in `hide`.
     pub(super) hide: Vec<(Position, String)>,
+    /// Of `settle`.
+    pub(super) settle: Option<(Position, String)>,
 }
 
 /// Positions of a limit.
@@ -199,7 +202,7 @@ impl Origins {
 
 impl RouteOrigin {
     pub(super) const fn new(at: Position, path: String) -> Self {
-        Self { path_at: at, path, limit: None, places: Vec::new(), hide: Vec::new() }
+        Self { path_at: at, path, limit: None, places: Vec::new(), hide: Vec::new(), settle: None }
     }
 
     /// Records the place of a value, by its key below the route.
@@ -295,10 +298,10 @@ impl LoadedGateway {
         }
     }
 
-    /// Warnings about limits that the rules do not have: their requests are not limited, or their
-    /// numbers are not hidden.
+    /// Compares the limits of routes with the rules. Warnings are about limits that the rules do
+    /// not have: their requests are not limited, or their numbers are not hidden.
     #[must_use]
-    pub fn check_rules(&self, rules: &Loaded) -> Vec<Problem> {
+    pub fn check_rules(&self, rules: &Loaded) -> Findings {
         let mut report = Report::new(&self.origins.source);
         let mut work_left = crate::rules::lint::NODES_VISITED_MAX;
         let mut limit_names = None;
@@ -311,7 +314,8 @@ impl LoadedGateway {
                 report.warn(origin.at, format_args!("{}.domain", origin.path), message);
                 continue;
             };
-            for (entries, (at, path)) in limit.mapping.descriptors.iter().zip(&origin.descriptors) {
+            for (one, (at, path)) in limit.mapping.descriptors.iter().zip(&origin.descriptors) {
+                let entries = &one.entries;
                 let mut lists = domain.allow.iter().chain(&domain.deny);
                 if lists.any(|one| entries.iter().any(|(key, _)| *one.key == **key)) {
                     continue;
@@ -319,6 +323,12 @@ impl LoadedGateway {
                 let unmatched = unmatched_entry(entries, &domain.descriptors, &mut work_left);
                 if let Some(message) = unmatched {
                     report.warn(*at, path, message);
+                }
+                if let Some((at, path)) = &places.settle {
+                    let rules = rules_of(one, &domain.descriptors, &mut work_left);
+                    if let Some(message) = rules.iter().find_map(|rule| unsettled(one, rule)) {
+                        report.add(*at, path, message);
+                    }
                 }
             }
             let hide = &route.denial.hide;
@@ -332,7 +342,8 @@ impl LoadedGateway {
                 }
             }
         }
-        problem::gathered(vec![report]).1
+        let (errors, warnings) = problem::gathered(vec![report]);
+        Findings { problems: errors.iter().flat_map(|all| all.iter().cloned()).collect(), warnings }
     }
 }
 

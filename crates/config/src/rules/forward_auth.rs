@@ -1,7 +1,9 @@
 //! `forward_auth`: mapping of proxied requests, and the response to the proxy.
 
 use sluicegate_rules::domain::ForwardAuth;
-use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Mapping, Part, PartError, Proxies};
+use sluicegate_rules::mapping::{
+    DESCRIPTORS_MAX, DescriptorMapping, Mapping, Part, PartError, Proxies,
+};
 use sluicegate_rules::network::Network;
 
 use super::pattern::network_of;
@@ -55,7 +57,9 @@ fn read(
         None => Ok(Proxies::default()),
     };
     let descriptors = match fields.value(DESCRIPTORS) {
-        Some(value) => descriptors(&value, proxied_part, report),
+        Some(value) => {
+            descriptors(&value, |item, report| descriptor(item, proxied_part, report), report)
+        }
         None => {
             let remedy = format!("say who asks, like `{DESCRIPTORS}: [{ENTRY_EXAMPLE}]`");
             Err(fields.missing(DESCRIPTORS, &remedy, report))
@@ -93,12 +97,12 @@ fn trusted_proxies(value: &Value<'_, '_>, report: &mut Report) -> Result<Proxies
 /// Reads a part of a request; which parts there are depends on who sees the request.
 pub(crate) type PartReader = fn(&str) -> Result<Part, UnitError>;
 
-pub(crate) type PositionedDescriptor = ((Position, String), Vec<(Box<str>, Part)>);
+pub(crate) type PositionedDescriptor = ((Position, String), DescriptorMapping);
 
-/// A list of descriptors: keys with parts of a request.
+/// A list of descriptors.
 pub(crate) fn descriptors(
     list: &Value<'_, '_>,
-    read: PartReader,
+    read: impl Fn(&Value<'_, '_>, &mut Report) -> Result<PositionedDescriptor, Reported>,
     report: &mut Report,
 ) -> Result<Vec<PositionedDescriptor>, Reported> {
     if !list.is_list() {
@@ -114,12 +118,12 @@ pub(crate) fn descriptors(
         );
         return Err(list.refuse(report, message));
     }
-    let read: Vec<_> = items.map(|item| descriptor(&item, read, report)).collect();
+    let read: Vec<_> = items.map(|item| read(&item, report)).collect();
     read.into_iter().collect()
 }
 
-/// The entries of a descriptor, in their order.
-fn descriptor(
+/// A descriptor: keys with parts of a request, in their order.
+pub(crate) fn descriptor(
     item: &Value<'_, '_>,
     read_part: PartReader,
     report: &mut Report,
@@ -141,7 +145,7 @@ fn descriptor(
         );
         return Err(item.refuse(report, message));
     }
-    Ok(((item.at(), item.path.to_string()), entries))
+    Ok(((item.at(), item.path.to_string()), entries.into()))
 }
 
 fn entry(

@@ -166,7 +166,8 @@ fn unmatched_descriptors(gathered: &DomainSource, reports: &mut [Report]) {
         return;
     };
     let mut work_left = NODES_VISITED_MAX;
-    for (entries, (at, path)) in written.auth.mapping.descriptors.iter().zip(&written.descriptors) {
+    for (one, (at, path)) in written.auth.mapping.descriptors.iter().zip(&written.descriptors) {
+        let entries = &one.entries;
         let is_listed = |(key, _): &(Box<str>, Part)| {
             let mut lists = gathered.allow.iter().chain(&gathered.deny);
             lists.any(|entry| *entry.listed.key == **key)

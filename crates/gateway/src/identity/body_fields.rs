@@ -81,6 +81,11 @@ pub(super) async fn read_fields(
     Ok(sources.iter().map(|source| fields.value(source)).collect())
 }
 
+/// Whether a body is plain JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    Format::of_body(headers) == Some(Format::Json)
+}
+
 /// The whole body, if it is not longer than the bound; it can still be forwarded.
 async fn buffer(
     body: &mut RequestBody,

@@ -38,6 +38,7 @@ use sluicegate_rules::mapping::{Identity, Part, Source};
 
 use self::api_key::ApiKeys;
 pub use self::api_key::{KEY_BYTES_MAX, generate_key, hash_key};
+pub(crate) use self::body_fields::is_json;
 use self::body_fields::{BodyError, FieldValues};
 pub(crate) use self::buffered_body::BufferedBody;
 pub(crate) use self::client_hello::ClientHelloRecorder;
@@ -402,10 +403,7 @@ fn sources<'a>(
     route: &'a RouteConfig,
     upstreams: &'a [UpstreamConfig],
 ) -> impl Iterator<Item = &'a Source> {
-    let mapping = route.limit.iter().map(|limit| &limit.mapping);
-    let parts = mapping.flat_map(|mapping| {
-        mapping.descriptors.iter().flatten().map(|(_, part)| part).chain(&mapping.hits)
-    });
+    let parts = route.limit.iter().flat_map(|limit| limit.mapping.parts());
     let upstream = match route.action {
         Action::Forward { upstream, .. } => upstreams.get(upstream),
         _ => None,

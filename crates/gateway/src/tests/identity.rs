@@ -34,10 +34,12 @@ async fn limited_by(part: &str, change: impl FnOnce(&mut GatewayConfig)) -> Runn
     });
     let mut config = GatewayConfig::simple(([127, 0, 0, 1], 0).into(), Vec::new(), None);
     config.upstreams = vec![upstream(&url.await)];
-    let mapping =
-        Mapping { descriptors: vec![vec![("who".into(), part.parse().unwrap())]], hits: None };
-    let on_missing = OnMissing::Pass;
-    config.routes[0].limit = Some(LimitConfig { domain: "test".to_owned(), mapping, on_missing });
+    let mapping = Mapping {
+        descriptors: vec![vec![("who".into(), part.parse().unwrap())].into()],
+        hits: None,
+    };
+    config.routes[0].limit =
+        Some(LimitConfig { on_missing: OnMissing::Pass, ..LimitConfig::new("test", mapping) });
     change(&mut config);
     let rules = "domain: test\ndescriptors:\n  - key: who\n    prefix: { v6: 64 }\n    limits:\n      - \
                  { algorithm: fixed_window, rate: 2/d }\n";

@@ -4,6 +4,7 @@
 //!   descriptors:
 //!     - { remote_address: client_ip }                 a descriptor with one entry
 //!     - { plan: header X-Plan or free, path: path }   one with two
+//!     - { entries: { tokens: path }, hits: header X-Tokens or 10 }   one with a cost of its own
 //!   hits: header X-Cost
 //! ```
 //!
@@ -45,8 +46,8 @@ pub const DESCRIPTORS_MAX: usize = 64;
 ///
 /// let mapping = Mapping {
 ///     descriptors: vec![
-///         vec![("remote_address".into(), "client_ip".parse()?)],
-///         vec![("user".into(), "header X-User".parse()?), ("path".into(), "path".parse()?)],
+///         vec![("remote_address".into(), "client_ip".parse()?)].into(),
+///         vec![("user".into(), "header X-User".parse()?), ("path".into(), "path".parse()?)].into(),
 ///     ],
 ///     hits: None,
 /// };
@@ -61,9 +62,18 @@ pub const DESCRIPTORS_MAX: usize = 64;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mapping {
-    /// The descriptors, each a list of keys and the sources of their values.
-    pub descriptors: Vec<Vec<(Box<str>, Part)>>,
+    /// The descriptors.
+    pub descriptors: Vec<DescriptorMapping>,
     /// The hits of a request; defaults to one.
+    pub hits: Option<Part>,
+}
+
+/// A descriptor of a mapping.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DescriptorMapping {
+    /// Keys and the sources of their values.
+    pub entries: Vec<(Box<str>, Part)>,
+    /// Its own hits, in place of those of the request.
     pub hits: Option<Part>,
 }
 
@@ -72,10 +82,18 @@ pub struct Mapping {
 pub struct Described<'a> {
     /// The entries of all descriptors, one after the other.
     entries: Few<(&'a str, Cow<'a, str>)>,
-    /// Where each descriptor ends.
-    ends: Few<usize>,
+    ends: Few<DescribedEnd>,
     hits: u64,
     missing: Option<&'a Part>,
+}
+
+/// Where the entries of a descriptor end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DescribedEnd {
+    at: usize,
+    /// Its index in the mapping.
+    index: usize,
+    hits: Option<u64>,
 }
 
 /// A part of the request is not valid.
@@ -83,7 +101,8 @@ pub struct Described<'a> {
 /// ```
 /// use sluicegate_rules::mapping::{Attributes, Mapping};
 ///
-/// let mapping = Mapping { descriptors: vec![vec![("key".into(), "query key".parse()?)]], hits: None };
+/// let descriptor = vec![("key".into(), "query key".parse()?)].into();
+/// let mapping = Mapping { descriptors: vec![descriptor], hits: None };
 /// let none: &[(&str, &[u8])] = &[];
 /// let request = Attributes { uri: Some(b"/?key=%zz"), ..Attributes::of(&none) };
 /// let unreadable = mapping.describe(&request).unwrap_err();
@@ -112,9 +131,9 @@ impl Mapping {
     pub fn describe<'a>(&'a self, request: &Attributes<'a>) -> Result<Described<'a>, Unreadable> {
         let mut described =
             Described { entries: Few::new(), ends: Few::new(), hits: 1, missing: None };
-        for descriptor in &self.descriptors {
+        for (index, DescriptorMapping { entries, hits }) in self.descriptors.iter().enumerate() {
             let begin = described.entries.len();
-            for (key, part) in descriptor {
+            for (key, part) in entries {
                 match part.value(request)? {
                     Some(value) => described.entries.push((key, value)),
                     None => {
@@ -124,17 +143,68 @@ impl Mapping {
                     }
                 }
             }
-            if described.entries.len() > begin {
-                described.ends.push(described.entries.len());
+            let at = described.entries.len();
+            if at > begin {
+                let hits = hits.as_ref().map(|part| hits_of(part, request)).transpose()?;
+                described.ends.push(DescribedEnd { at, index, hits: hits.flatten() });
             }
         }
-        if let Some(hits) = &self.hits
-            && let Some(value) = hits.value(request)?
+        if let Some(part) = &self.hits
+            && let Some(hits) = hits_of(part, request)?
         {
-            let number = part::number(&value);
-            described.hits = number.ok_or_else(|| Unreadable::new(hits, Why::NoNumber))?;
+            described.hits = hits;
         }
         Ok(described)
+    }
+
+    /// All parts of a request that it uses.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        let of_descriptors = self
+            .descriptors
+            .iter()
+            .flat_map(|one| one.entries.iter().map(|(_, part)| part).chain(&one.hits));
+        of_descriptors.chain(&self.hits)
+    }
+}
+
+/// The hits that a part names.
+fn hits_of(part: &Part, request: &Attributes<'_>) -> Result<Option<u64>, Unreadable> {
+    let Some(value) = part.value(request)? else { return Ok(None) };
+    let number = part::number(&value);
+    number.map(Some).ok_or_else(|| Unreadable::new(part, Why::NoNumber))
+}
+
+impl DescriptorMapping {
+    /// Its name in settings and logs: its keys.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::DescriptorMapping;
+    ///
+    /// let entries = vec![("plan".into(), "text free".parse()?), ("user".into(), "bearer".parse()?)];
+    /// assert_eq!(DescriptorMapping::from(entries).name(), "plan+user");
+    /// # Ok::<(), sluicegate_rules::mapping::PartError>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> String {
+        let keys: Vec<&str> = self.entries.iter().map(|(key, _)| &**key).collect();
+        keys.join("+")
+    }
+}
+
+/// One without hits of its own.
+impl From<Vec<(Box<str>, Part)>> for DescriptorMapping {
+    fn from(entries: Vec<(Box<str>, Part)>) -> Self {
+        Self { entries, hits: None }
+    }
+}
+
+impl Display for DescriptorMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (key, part)) in self.entries.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{key}: {part}")?;
+        }
+        self.hits.iter().try_for_each(|hits| write!(f, ", hits: {hits}"))
     }
 }
 
@@ -161,10 +231,17 @@ impl<'a> Described<'a> {
     /// The descriptors, borrowed from `entries`.
     #[must_use]
     pub fn descriptors<'e>(&self, entries: &'e [Entry<'e>]) -> Few<Descriptor<'e>> {
-        let begins = std::iter::once(0).chain(self.ends.iter().copied()).zip(&self.ends);
-        begins
-            .map(|(begin, end)| Descriptor::of(entries.get(begin..*end).unwrap_or_default()))
-            .collect()
+        let begins = std::iter::once(0).chain(self.ends.iter().map(|end| end.at));
+        let descriptor = |(begin, end): (usize, &DescribedEnd)| Descriptor {
+            hits: end.hits,
+            ..Descriptor::of(entries.get(begin..end.at).unwrap_or_default())
+        };
+        begins.zip(&self.ends).map(descriptor).collect()
+    }
+
+    /// The index in the mapping of each descriptor: those with a missing part are left out.
+    pub fn indices(&self) -> impl Iterator<Item = usize> {
+        self.ends.iter().map(|end| end.index)
     }
 
     /// The request, borrowed from `descriptors`.

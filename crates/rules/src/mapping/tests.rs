@@ -4,7 +4,7 @@
 mod hops;
 mod parts;
 
-use super::{Attributes, Headers, Mapping, Part};
+use super::{Attributes, DescriptorMapping, Headers, Mapping, Part};
 
 /// Headers as a table has them.
 type Lines<'a> = &'a [(&'a str, &'a [u8])];
@@ -30,8 +30,9 @@ fn in_uri(part: &str, uri: &[u8]) -> String {
 }
 
 /// A descriptor of some keys and parts.
-fn descriptor(entries: &[(&str, &str)]) -> Vec<(Box<str>, Part)> {
-    entries.iter().map(|(key, part)| ((*key).into(), part.parse().unwrap())).collect()
+fn descriptor(entries: &[(&str, &str)]) -> DescriptorMapping {
+    let entry = |(key, part): &(&str, &str)| ((*key).into(), part.parse().unwrap());
+    entries.iter().map(entry).collect::<Vec<_>>().into()
 }
 
 /// Formats the mapped request: `key=value,key=value` for each descriptor, and the hits.

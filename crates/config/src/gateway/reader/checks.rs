@@ -1,6 +1,6 @@
 //! Checks across sections.
 
-use sluicegate_rules::mapping::{Part, Source};
+use sluicegate_rules::mapping::{DescriptorMapping, Part, Source};
 
 use super::GatewayReader;
 use crate::fields::Value;
@@ -13,6 +13,16 @@ impl GatewayReader<'_> {
     pub(super) fn check_part(&mut self, part: &Part, value: &Value<'_, '_>) {
         let path = value.path.to_string();
         self.check_part_at(part, value.at(), &path);
+    }
+
+    /// The same for the hits of a descriptor.
+    pub(super) fn check_parts_of_hits(
+        &mut self,
+        descriptor: &DescriptorMapping,
+        at: Position,
+        path: &str,
+    ) {
+        descriptor.hits.iter().for_each(|part| self.check_part_at(part, at, path));
     }
 
     pub(super) fn check_part_at(&mut self, part: &Part, at: Position, path: &str) {

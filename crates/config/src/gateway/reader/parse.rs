@@ -275,6 +275,23 @@ pub(super) fn status_range(text: &str) -> Parsed<(u16, u16)> {
     }
 }
 
+/// A status, a class such as `2xx`, or a range.
+pub(super) fn status_class(text: &str) -> Parsed<(u16, u16)> {
+    let class = text.trim().strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
+    if let Some(class @ 1..=5) = class {
+        return Ok((class * 100, class * 100 + 99));
+    }
+    status_range(text).or_else(|_| {
+        let remedy = "write it like `401`, `5xx` or `200-399`";
+        refuse("must be a status, a class or a range", text, remedy)
+    })
+}
+
+/// A number of hits.
+pub(super) fn cost(text: &str) -> Parsed<u64> {
+    within(text, 0, (1 << 53) - 1)
+}
+
 pub(super) fn response_status(text: &str) -> Parsed<u16> {
     within(text, 200, 599).map(status_of)
 }

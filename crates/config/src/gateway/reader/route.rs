@@ -2,7 +2,7 @@
 
 use sluicegate_rules::mapping::{Mapping, Part};
 
-use super::{GatewayReader, is_mapping, parse};
+use super::{GatewayReader, is_mapping, parse, settle};
 use crate::fields::{Fields, Value};
 use crate::gateway::keys::{
     DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE, Section,
@@ -99,6 +99,12 @@ impl GatewayReader<'_> {
                 fields.written("shape")
             );
             fields.refuse("shape", self.report, message);
+        }
+        let has_settle = limit.iter().flatten().any(|limit| !limit.settle.is_empty());
+        if has_settle && on_limit == Some(OnLimit::Shape) {
+            let message =
+                "does not fit `limit.settle`, whose requests do not wait, got `shape`; remove one";
+            fields.refuse("on_limit", self.report, message.to_owned());
         }
         let shape = shape.and_then(|value| self.shape(&value)).unwrap_or_default();
         let denial = denial.and_then(|value| self.denial(&value, origin)).unwrap_or_default();
@@ -265,7 +271,7 @@ impl GatewayReader<'_> {
         let domain_at = self.value(&mut fields, &LIMIT, "domain").map(|value| value.at());
         let domain = self.need(&mut fields, &LIMIT, "domain", parse::text);
         let descriptors = match self.value(&mut fields, &LIMIT, "descriptors") {
-            Some(value) => forward_auth::descriptors(&value, forward_auth::part, self.report).ok(),
+            Some(value) => forward_auth::descriptors(&value, settle::descriptor, self.report).ok(),
             None => {
                 self.require(&fields, &LIMIT, "descriptors");
                 None
@@ -277,10 +283,16 @@ impl GatewayReader<'_> {
         }
         let on_missing = self.get(&mut fields, &LIMIT, "on_missing", on_missing);
         let on_missing = on_missing.unwrap_or_default();
+        let (places, descriptors): (Vec<_>, Vec<_>) = descriptors.iter().flatten().cloned().unzip();
+        let settle = self.value(&mut fields, &LIMIT, "settle");
+        origin.settle = settle.as_ref().map(|value| (value.at(), value.path.to_string()));
+        // Without descriptors their problem is reported, and no name is known.
+        let settle = settle.filter(|_| !descriptors.is_empty());
+        let settle = settle.map(|value| self.settle(&value, &descriptors)).unwrap_or_default();
         self.close(fields, &LIMIT);
-        let (places, descriptors): (Vec<_>, Vec<_>) = descriptors?.into_iter().unzip();
-        for ((at, path), entries) in places.iter().zip(&descriptors) {
-            for (_, part) in entries {
+        for ((at, path), one) in places.iter().zip(&descriptors) {
+            self.check_parts_of_hits(one, *at, path);
+            for (_, part) in &one.entries {
                 self.check_part_at(part, *at, path);
                 if on_missing == OnMissing::Reject {
                     self.warn_of_unknown_addresses(part, *at, path);
@@ -289,7 +301,8 @@ impl GatewayReader<'_> {
         }
         let path = value.path.to_string();
         origin.limit = Some(LimitOrigin { at: domain_at?, path, descriptors: places });
-        Some(LimitConfig { domain: domain?, mapping: Mapping { descriptors, hits }, on_missing })
+        let mapping = Mapping { descriptors, hits };
+        Some(LimitConfig { domain: domain?, mapping, on_missing, settle })
     }
 
     fn shape(&mut self, value: &Value<'_, '_>) -> Option<ShapeConfig> {
@@ -377,7 +390,7 @@ fn on_limit(text: &str) -> Result<OnLimit, UnitError> {
     units::choice(text, &words)
 }
 
-fn hits(text: &str) -> Result<Part, UnitError> {
+pub(super) fn hits(text: &str) -> Result<Part, UnitError> {
     forward_auth::number_part(text, forward_auth::part)
 }
 

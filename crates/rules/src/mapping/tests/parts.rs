@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::{Attributes, Identity, Mapping, Part, Source};
-use super::{Lines, described, descriptor, in_headers, in_uri, value};
+use super::{DescriptorMapping, Lines, described, descriptor, in_headers, in_uri, value};
 
 #[test]
 fn parts_are_written_as_they_are_read() {
@@ -253,6 +253,31 @@ fn a_descriptor_with_a_missing_part_is_left_out() {
         let refused = mapping.describe(&Attributes::of(&lines)).unwrap_err();
         assert_eq!(refused.to_string(), "`header X-Cost` of the request is no whole number");
     }
+}
+
+#[test]
+fn a_descriptor_may_have_hits_of_its_own() {
+    let tokens = DescriptorMapping {
+        hits: Some("header X-Tokens".parse().unwrap()),
+        ..descriptor(&[("tokens", "header X-User")])
+    };
+    let descriptors = vec![descriptor(&[("plan", "header X-Plan")]), tokens];
+    let mapping = Mapping { descriptors, hits: Some("text 3".parse().unwrap()) };
+    let own = |lines: Lines<'_>| {
+        let described = mapping.describe(&Attributes::of(&lines)).unwrap();
+        let indices: Vec<usize> = described.indices().collect();
+        described.with_request("web", |request| {
+            let hits = request.descriptors.iter().map(|one| one.hits).collect::<Vec<_>>();
+            (hits, request.hits, indices)
+        })
+    };
+    let some: Lines<'_> = &[("x-user", b"42"), ("x-plan", b"a"), ("x-tokens", b"500")];
+    assert_eq!(own(some), (vec![None, Some(500)], 3, vec![0, 1]));
+    // Without its cost it has that of the request, and a missing part leaves one out.
+    assert_eq!(own(&[("x-user", b"42")]), (vec![None], 3, vec![1]));
+    let lines: Lines<'_> = &[("x-user", b"42"), ("x-tokens", b"1e3")];
+    let refused = mapping.describe(&Attributes::of(&lines)).unwrap_err();
+    assert_eq!(refused.to_string(), "`header X-Tokens` of the request is no whole number");
 }
 
 /// Reference path normalization: unescapes byte by byte, then resolves segment by segment.
