@@ -152,7 +152,7 @@ fn decide_now(
     decided
 }
 
-/// Decides a request that waits: for the store, for a slot, or for its turn; or holds a reservation.
+/// Decides a request that waits for the store, a slot or its turn, or holds a reservation.
 async fn decide_later(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
