@@ -143,8 +143,9 @@ fn decide_now(
     let call = Call { retries: may_wait, ..Call::new(&rules, &request, now) };
     let mut decided = Ok(None);
     if engine.check_now(&call, &mut checked) {
-        let shaping = may_wait.then(|| limited.shaping(options.queues));
-        if shaping.and_then(|shaping| shaping.blocked(&rules, &checked, now)).is_none() {
+        let is_blocked =
+            || limited.shaping(options.queues).blocked(&rules, &checked, now).is_some();
+        if checked.allowed || !may_wait || !is_blocked() {
             decided = conclude(options, limited, &call, &checked, exchange).map(Some);
         }
     }
