@@ -252,7 +252,11 @@ fn answer(engine: &Engine, call: &Value) -> Option<Told> {
                 unit: Unit::of_number(i32::try_from(limit["unit"].as_i64()?).ok()?)?,
             }),
         };
-        descriptors.push(Descriptor { entries, hits: one["hits_addend"].as_u64(), limit });
+        descriptors.push(Descriptor {
+            hits: one["hits_addend"].as_u64(),
+            limit,
+            ..Descriptor::of(entries)
+        });
     }
     let hits = call["hits_addend"].as_u64().filter(|hits| *hits > 0).unwrap_or(1);
     let domain = call["domain"].as_str().unwrap();

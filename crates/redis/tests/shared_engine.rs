@@ -15,7 +15,7 @@ use sluicegate_testkit::RULES_OF_EVERY_ALGORITHM;
 use sluicegate_testkit::redis::Single;
 use std::time::Duration;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "user",
     "address",
     "api_key",
@@ -29,6 +29,7 @@ const KEYS: [&str; 13] = [
     "watched",
     "smooth",
     "warming",
+    "pooled",
 ];
 
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::request::{Override, Request};
 use crate::rule::RuleConfig;
-use crate::set::{DomainNo, MatchPath, RuleNo, RuleSet, write_plain};
+use crate::set::{DomainNo, MatchPath, RuleNo, RuleSet, write_plain, write_pool};
 
 /// The plan of a request. Reusing one needs no further allocation.
 ///
@@ -136,9 +136,15 @@ impl RuleSet {
                             let why = if is_exempt { NoRule::Exempt } else { NoRule::Unmatched };
                             (Target::None(why), 1)
                         }
-                        Some(no) => {
+                        Some(mut no) => {
                             let out = &mut plan.identities;
                             self.write_identity(domain, descriptor.entries, &plan.path, out);
+                            if let Some(pool) = descriptor.pool
+                                && let Some(pooled) = self.pool_named(no, pool)
+                            {
+                                no = pooled;
+                                write_pool(pool, out);
+                            }
                             (Target::Rule(no), self.rule(no).cost)
                         }
                     }
@@ -207,6 +213,11 @@ impl Plan {
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// Removes the steps from this index on.
+    pub fn truncate(&mut self, steps: usize) {
+        self.steps.truncate(steps);
     }
 
     /// The identity that a step counts.

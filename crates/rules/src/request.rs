@@ -31,6 +31,9 @@ pub struct Descriptor<'a> {
     pub hits: Option<u64>,
     /// The limit to enforce in place of the rules.
     pub limit: Option<Override>,
+    /// The only pool of its rule to draw from, by its name. A rule without a pool of this name
+    /// applies as if none were named.
+    pub pool: Option<&'a str>,
 }
 
 /// A key and its value.
@@ -67,6 +70,6 @@ impl<'a> Descriptor<'a> {
     /// A descriptor of these entries.
     #[must_use]
     pub const fn of(entries: &'a [Entry<'a>]) -> Self {
-        Self { entries, hits: None, limit: None }
+        Self { entries, hits: None, limit: None, pool: None }
     }
 }

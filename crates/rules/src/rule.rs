@@ -54,7 +54,22 @@ pub struct RuleExtras {
     pub metadata: Option<Metadata>,
     /// Importance of its requests, if it is not the default.
     pub priority: Option<u8>,
+    /// The pools that requests draw from, in this order, when the limits deny them.
+    pub pools: Vec<PoolConfig>,
 }
+
+/// A further pool of a rule: limits with a counter of their own for each identity. The settings
+/// are those of the rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Its name, which identifies it within the rule.
+    pub name: Box<str>,
+    /// Its limits.
+    pub limits: Box<[LimitConfig]>,
+}
+
+/// Maximum number of further pools of a rule.
+pub const POOLS_MAX: usize = 7;
 
 /// The limits of a rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -275,11 +290,70 @@ impl RuleConfig {
         self.rare.as_ref().and_then(|rare| rare.priority).unwrap_or(PRIORITY_DEFAULT)
     }
 
+    /// The pools that requests draw from when the limits deny them, in this order.
+    #[must_use]
+    pub fn pools(&self) -> &[PoolConfig] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.pools)
+    }
+
+    /// Why the rule cannot have its pools, if it has any.
+    ///
+    /// ```
+    /// use sluicegate_rules::rule::{Limits, PoolConfig, RuleConfig, RuleExtras};
+    ///
+    /// let mut rule = RuleConfig::new(Limits::Unlimited);
+    /// assert_eq!(rule.refused_pools(), None);
+    /// let pools = vec![PoolConfig { name: "credits".into(), limits: Box::new([]) }];
+    /// rule.rare = Some(Box::new(RuleExtras { pools, ..RuleExtras::default() }));
+    /// assert!(rule.refused_pools().is_some_and(|reason| reason.contains("`limits`")));
+    /// ```
+    #[must_use]
+    pub fn refused_pools(&self) -> Option<&'static str> {
+        let Limits::Native(limits) = &self.limits else {
+            return (!self.pools().is_empty()).then_some(
+                "pools need `limits`: a limit in Envoy's form counts denied requests too, and no \
+                 limit never denies",
+            );
+        };
+        let (first, pools) = (self.pools().first()?, self.pools());
+        let has_slots =
+            |limits: &[LimitConfig]| limits.iter().any(|limit| limit.algorithm() == "concurrency");
+        let is_repeated = |(index, pool): (usize, &PoolConfig)| {
+            pool.name.is_empty() || pools[..index].iter().any(|other| other.name == pool.name)
+        };
+        if self.quota_mode {
+            Some("pools stand beside `quota_mode`, under which the rule denies only with others")
+        } else if pools.len() > POOLS_MAX {
+            Some("a rule has at most 7 further pools")
+        } else if first.name.is_empty() || pools.iter().enumerate().any(is_repeated) {
+            Some("the pools of a rule need different names")
+        } else if has_slots(limits) || pools.iter().any(|pool| has_slots(&pool.limits)) {
+            Some("a pool cannot be of `concurrency`: slots are released, not drawn")
+        } else {
+            None
+        }
+    }
+
+    /// The rule of a pool: its limits with the settings of this rule.
+    pub(crate) fn of_pool(&self, pool: &PoolConfig) -> Self {
+        let rare = self.rare.as_ref().map(|rare| {
+            let (pools, replaces) = (Vec::new(), Vec::new());
+            Box::new(RuleExtras { pools, replaces, ..RuleExtras::clone(rare) })
+        });
+        let name = self.name.as_ref().map(|name| pool_id(name, &pool.name).into());
+        Self { name, limits: Limits::Native(pool.limits.clone()), rare, ..self.clone() }
+    }
+
     /// Free data returned to the caller.
     #[must_use]
     pub fn metadata(&self) -> Option<&Metadata> {
         self.rare.as_ref()?.metadata.as_ref()
     }
+}
+
+/// The id of a pool: that of its rule, and its name.
+pub(crate) fn pool_id(rule: &str, pool: &str) -> String {
+    format!("{rule}:{pool}")
 }
 
 /// A value of a rule's metadata.

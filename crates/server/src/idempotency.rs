@@ -196,10 +196,14 @@ impl App {
     }
 
     /// Consumes the stored response of a check that charged all its descriptors: the proof of a
-    /// refund. Whether there was one.
-    pub(crate) fn take_charge(&self, check: &KeyedRequest<'_>, now: Timestamp) -> bool {
+    /// refund.
+    pub(crate) fn take_charge(
+        &self,
+        check: &KeyedRequest<'_>,
+        now: Timestamp,
+    ) -> Option<StoredResponse> {
         let is_refundable = StoredResponse::is_refundable;
-        self.idempotency().take_if(&check.key, &check.request, now, is_refundable).is_some()
+        self.idempotency().take_if(&check.key, &check.request, now, is_refundable)
     }
 }
 

@@ -40,7 +40,7 @@ fn with_all<R>(
 ) -> R {
     let descriptors: Vec<Descriptor<'_>> = descriptors
         .iter()
-        .map(|(entries, hits)| Descriptor { entries, hits: *hits, limit: None })
+        .map(|(entries, hits)| Descriptor { hits: *hits, ..Descriptor::of(entries) })
         .collect();
     ask(&Request { domain: "shop", descriptors: &descriptors, hits: 1 })
 }
@@ -150,7 +150,7 @@ descriptors: [{ key: user, limits: { algorithm: fixed_window, rate: 1/day } }]
     assert_eq!(told(&deeper), "yes -", "deeper than any rule");
     let limit = Some(Override { requests_per_unit: 1, unit: Unit::Day });
     for told_to_be in ["yes 0", "no 0!"] {
-        let descriptors = [Descriptor { entries: &deep, hits: None, limit }];
+        let descriptors = [Descriptor { limit, ..Descriptor::of(&deep) }];
         let request = Request { domain: "shop", descriptors: &descriptors, hits: 1 };
         assert_eq!(told(&engine.check(&request)), told_to_be);
     }

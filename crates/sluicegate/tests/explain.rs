@@ -293,7 +293,7 @@ fn the_fields_of_the_json() {
         of(".descriptors", "descriptor looks end why_not cost under"),
         of(".descriptors.looks", "key value configured configured_more met"),
         of(".descriptors.looks.met", "node how counted_as"),
-        of(".descriptors.under", "rule promise outage override counter replaced_by now"),
+        of(".descriptors.under", "rule pools promise outage override counter replaced_by now"),
         of(
             ".descriptors.under.now",
             "allowed remaining wait_ms retry_after_ms estimated max_cost reset_after_ms in_words",

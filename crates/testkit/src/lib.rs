@@ -68,4 +68,9 @@ descriptors:
     limits: { algorithm: smooth_bursty, rate: 2/s }
   - key: warming
     limits: { algorithm: warm_up, rate: 2/s, warm_up: 3s }
+  - key: pooled
+    limits: { algorithm: fixed_window, rate: 4/m }
+    pools:
+      - { name: bucket, limits: { algorithm: token_bucket, rate: 1/s, burst: 3 } }
+      - { name: queue, limits: { algorithm: leaky_bucket, rate: 1/s, queue: 2 } }
 ";

@@ -17,7 +17,7 @@ use crate::quota::explain;
 use crate::units::show_span;
 
 /// A limit of a rule, configured and as core holds it.
-struct CheckedLimit<'a> {
+pub(super) struct CheckedLimit<'a> {
     /// All limits of the rule, and the index of this one: its name depends on the others.
     limits: &'a [LimitConfig],
     index: usize,
@@ -67,6 +67,7 @@ impl Reader<'_> {
         );
         let waiting = checked.iter().find_map(|one| unwaiting(rule.on_limit, one));
         refuse(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
+        fits = fits.and(self.fit_pools(input, found, rule));
         if fits.is_ok() {
             self.warn_overridden_consistency(input, found, rule);
             self.warn_long_sync_interval(input, found, rule, &checked);
@@ -147,7 +148,7 @@ impl Reader<'_> {
     }
 
     /// Checks each limit against its mode, and the cost of a hit against the capacity.
-    fn modes<'t>(
+    pub(super) fn modes<'t>(
         &mut self,
         input: &Value<'t, '_>,
         found: &Found<'t>,
@@ -186,7 +187,7 @@ fn holds(limit: &Limit) -> Option<u64> {
     }
 }
 
-fn checked(limits: &Limits) -> Vec<CheckedLimit<'_>> {
+pub(super) fn checked(limits: &Limits) -> Vec<CheckedLimit<'_>> {
     let one = |algorithm: &'static str, limit| {
         vec![CheckedLimit { limits: &[], index: 0, algorithm, limit }]
     };
@@ -218,7 +219,7 @@ fn as_written(error: QuotaError, algorithm: &'static str) -> QuotaError {
 }
 
 /// Why the consistency mode does not support a limit.
-fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> {
+pub(super) fn unshared(consistency: Consistency, one: &CheckedLimit<'_>) -> Option<String> {
     let needs = consistency.unsupported(&one.limit, one.algorithm)?;
     let word = consistency.name();
     let (called, algorithm) = (one.called(), one.algorithm);

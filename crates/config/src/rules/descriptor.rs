@@ -247,7 +247,7 @@ impl Reader<'_> {
 }
 
 /// The keys that configure the limits of a descriptor.
-pub(crate) const ON_LIMITS: [Key; 12] = [
+pub(crate) const ON_LIMITS: [Key; 13] = [
     Key::Id,
     Key::Mode,
     Key::ShadowMode,
@@ -258,6 +258,7 @@ pub(crate) const ON_LIMITS: [Key; 12] = [
     Key::OnStoreFailure,
     Key::OnLimit,
     Key::Overflow,
+    Key::Pools,
     Key::DetailedMetric,
     Key::Metadata,
 ];

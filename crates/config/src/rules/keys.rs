@@ -3,7 +3,7 @@
 use crate::suggest;
 
 /// Maximum number of keys.
-pub(super) const KEYS_MAX: usize = 33;
+pub(super) const KEYS_MAX: usize = 34;
 
 macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
@@ -70,6 +70,7 @@ keys! {
     Cidr "cidr" Native [Descriptor Listed],
     RateLimit "rate_limit" Envoy [Descriptor],
     Limits "limits" Native [Descriptor],
+    Pools "pools" Native [Descriptor],
     Unit "unit" Envoy [RateLimit],
     RequestsPerUnit "requests_per_unit" Envoy [RateLimit],
     Unlimited "unlimited" Envoy [RateLimit],

@@ -15,6 +15,7 @@ pub(crate) mod keys;
 pub(crate) mod lint;
 mod metadata;
 pub(crate) mod pattern;
+pub(crate) mod pools;
 mod rate_limit;
 pub(crate) mod reader;
 pub(crate) mod rule;

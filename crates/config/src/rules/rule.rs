@@ -4,8 +4,8 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{
-    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, RuleConfig, RuleExtras,
-    SYNC_INTERVAL,
+    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, PoolConfig, RuleConfig,
+    RuleExtras, SYNC_INTERVAL,
 };
 
 use super::descriptor::Names;
@@ -33,6 +33,7 @@ struct Settings<'t> {
     detailed_metric: bool,
     metadata: Option<Metadata>,
     priority: Option<u8>,
+    pools: Vec<PoolConfig>,
 }
 
 impl Reader<'_> {
@@ -98,7 +99,7 @@ impl Reader<'_> {
 
 /// Applies the settings to a rule.
 fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
-    let Settings { replaces, metadata, priority, id, .. } = settings;
+    let Settings { replaces, metadata, priority, pools, id, .. } = settings;
     rule.mode = settings.mode;
     rule.consistency = settings.consistency;
     rule.on_store_failure = settings.on_store_failure.unwrap_or(rule.on_store_failure);
@@ -110,10 +111,9 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     names.id = id.as_ref().map(|(_, at)| *at);
     names.replaces = replaces.iter().map(|(_, at)| *at).collect();
     rule.name = id.map(|(id, _)| id.into());
-    if !replaces.is_empty() || metadata.is_some() || priority.is_some() {
-        let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-        rule.rare = Some(Box::new(RuleExtras { replaces, metadata, priority }));
-    }
+    let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
+    let rare = RuleExtras { replaces, metadata, priority, pools };
+    rule.rare = (rare != RuleExtras::default()).then(|| Box::new(rare));
     rule
 }
 
@@ -214,6 +214,10 @@ impl Reader<'_> {
             Some(pair) => self.metadata(&input.field(pair)),
             None => Ok(None),
         };
+        let pools = match found.get(Key::Pools) {
+            Some(pair) => self.pools(&input.field(pair)),
+            None => Ok(Vec::new()),
+        };
         let id_at = found.get(Key::Id).map_or(input.at(), |pair| pair.value.at);
         Ok(Settings {
             mode: mode?,
@@ -228,6 +232,7 @@ impl Reader<'_> {
             detailed_metric: detailed_metric?,
             metadata: metadata?,
             priority: priority?,
+            pools: pools?,
         })
     }
 

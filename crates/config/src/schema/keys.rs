@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Part};
-use sluicegate_rules::rule::PRIORITY_MAX;
+use sluicegate_rules::rule::{POOLS_MAX, PRIORITY_MAX};
 
 use super::limits::{example, limits};
 use super::values::{
@@ -20,6 +20,7 @@ use crate::rules::forward_auth::{
 };
 use crate::rules::keys::{Form, KEYS, Key, Level};
 use crate::rules::pattern::{V4, V4_MAX, V6, V6_MAX};
+use crate::rules::pools::{POOL_LIMITS, POOL_NAME};
 use crate::rules::rule::{
     COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE,
     ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, PRIORITY, SYNC,
@@ -116,6 +117,7 @@ fn property(key: Key, level: Level) -> Value {
             reference("rate_limit"),
             json!([{ "unit": "minute", "requests_per_unit": 100 }]),
         ),
+        Key::Pools => return pools(),
         Key::Unit => ("Window of the limit.", text_or_nothing(), json!(["minute"])),
         Key::RequestsPerUnit => ("Requests per window; 0 if omitted.", requests(), json!([100])),
         Key::Unlimited => {
@@ -212,6 +214,29 @@ fn networks() -> Value {
 }
 
 // === values with fields of their own ===
+
+fn pools() -> Value {
+    let mut pool = mapping([
+        (POOL_NAME.name, setting(&POOL_NAME, text(NAME_CHARS_MAX), "Name of the pool.")),
+        (
+            POOL_LIMITS,
+            shown(
+                "Limits of the pool.",
+                limits(),
+                json!([[{ "algorithm": "fixed_window", "rate": "500000/year" }]]),
+            ),
+        ),
+    ]);
+    extend(&mut pool, json!({ "required": [POOL_NAME.name, POOL_LIMITS] }));
+    shown(
+        "Pools that requests draw from, in this order, when `limits` deny them.",
+        json!({ "type": "array", "items": pool, "minItems": 1, "maxItems": POOLS_MAX }),
+        json!([[{
+            "name": "credits",
+            "limits": [{ "algorithm": "fixed_window", "rate": "500000/year" }],
+        }]]),
+    )
+}
 
 fn prefix() -> Value {
     let (v4, v6) = (bits(0, V4_MAX.into(), "/?"), bits(0, V6_MAX.into(), "/?"));
@@ -419,6 +444,16 @@ fn descriptor() -> Vec<Value> {
     let alone = json!({ Key::Prefix.name(): false, Key::Shared.name(): { "not": set() } });
     let mut all = vec![
         when(needs(&[Key::Limits]), is(Key::RateLimit, json!(false))),
+        when(
+            needs(&[Key::Pools]),
+            json!({
+                "properties": {
+                    Key::RateLimit.name(): false,
+                    Key::QuotaMode.name(): { "not": set() },
+                    Key::OnLimit.name(): { "const": "deny" },
+                },
+            }),
+        ),
         when(needs(&[Key::Mode]), is(Key::ShadowMode, json!(false))),
         when(needs(&[Key::Id]), is(Key::RateLimit, is(Key::Name, nothing()))),
         // Settings require limits here; counter sharing requires limits here or below.

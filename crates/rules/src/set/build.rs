@@ -104,7 +104,11 @@ impl Builder {
             }
             if let Some(rule) = node.rule {
                 self.nodes[number as usize].rule = self::number(self.rules.len())?;
-                self.rules.push(RuleEntry { rule, node: number, domain: context.domain });
+                let pools: Vec<_> = rule.pools().iter().map(|pool| rule.of_pool(pool)).collect();
+                for (rule, pool) in std::iter::once(rule).chain(pools).zip(0..) {
+                    let domain = context.domain;
+                    self.rules.push(RuleEntry { rule, node: number, domain, pool });
+                }
             }
         }
         level.patterns.finish();
@@ -214,6 +218,7 @@ impl Builder {
         let mut set = RuleSet {
             domain_table,
             domains: roots.into(),
+            has_pools: self.rules.iter().any(|entry| entry.pool > 0),
             replacing: self.rules.iter().any(|entry| !entry.rule.replaces().is_empty()),
             levels: self.levels.into(),
             nodes: self.nodes.into(),
@@ -243,6 +248,7 @@ impl RuleSet {
     fn repeated_name(&self) -> Option<String> {
         let named =
             self.rules.iter().filter(|entry| matches!(entry.rule.limits, Limits::Native(_)));
+        let named = named.filter(|entry| entry.pool == 0);
         let mut names = named.filter_map(|entry| Some((entry.domain, entry.rule.name.as_ref()?)));
         let mut seen = HashSet::new();
         names.find(|name| !seen.insert(*name)).map(|(_, name)| name.to_string())

@@ -15,6 +15,8 @@ pub(super) const VALUE: u8 = 0;
 pub(super) const NODE: u8 = 1;
 /// The node and a network: other nodes may match other addresses of the same network.
 pub(super) const NETWORK: u8 = 2;
+/// No value: the part before it is the name of a pool, the last part of an identity.
+const POOL: u8 = 3;
 
 /// Bytes of most identities: a new buffer grows once.
 const USUAL_BYTES: usize = 64;
@@ -93,6 +95,12 @@ pub(crate) fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>
         out.push(VALUE);
         write_part(entry.value.as_bytes(), out);
     }
+}
+
+/// Appends the pool that an identity is counted in, unless it is the first of its rule.
+pub(crate) fn write_pool(name: &str, out: &mut Vec<u8>) {
+    write_part(name.as_bytes(), out);
+    out.push(POOL);
 }
 
 fn write_part(part: &[u8], out: &mut Vec<u8>) {
@@ -198,7 +206,7 @@ pub fn write_envoy_key(identity: &[u8], out: &mut Vec<u8>) {
 
 /// Appends an identity (see [`RuleSet::write_identity`](super::RuleSet::write_identity)) as
 /// readable text: `shop|user_id=42`. Values that share a counter are named by their rule:
-/// `shop|path~/login*`.
+/// `shop|path~/login*`. The name of a further pool comes last: `shop|user_id=42|pool:credits`.
 ///
 /// Separators, braces and blanks are percent-encoded, so distinct identities have distinct texts.
 ///
@@ -229,6 +237,10 @@ pub fn write_readable(identity: &[u8], out: &mut Vec<u8>) {
     }
     while let Some(key) = split_part(&mut rest) {
         out.push(b'|');
+        if rest == [POOL] {
+            out.extend_from_slice(b"pool:");
+            rest = &[];
+        }
         write_escaped(key, out);
         write_value(&mut rest, out);
     }

@@ -20,6 +20,7 @@ mod find;
 mod identity;
 mod networks;
 mod patterns;
+mod pools;
 mod stat_key;
 mod table;
 #[cfg(test)]
@@ -30,8 +31,8 @@ use std::fmt::{self, Display};
 use std::ops::Range;
 
 pub use find::{MatchKind, MatchPath};
-pub(crate) use identity::write_plain;
 pub use identity::{write_envoy_key, write_readable};
+pub(crate) use identity::{write_plain, write_pool};
 pub use tree::Configured;
 
 use self::networks::Networks;
@@ -39,7 +40,7 @@ use self::patterns::Patterns;
 use self::table::Table;
 use crate::domain::{Counter, Domain, ForwardAuth, Joint};
 use crate::request::Entry;
-use crate::rule::{Limits, RuleConfig};
+use crate::rule::{Limits, RuleConfig, pool_id};
 
 /// Maximum number of entries of a rule's descriptor.
 pub const DEPTH_MAX: usize = 32;
@@ -78,6 +79,8 @@ pub struct RuleSet {
     longest: usize,
     /// Whether any rule replaces others.
     replacing: bool,
+    /// Whether any rule has further pools.
+    has_pools: bool,
     /// Hash of each domain.
     digests: Box<[u64]>,
 }
@@ -205,11 +208,14 @@ const NEAR: usize = 28;
 
 const _: () = assert!(size_of::<Node>() == 64);
 
+/// A rule, followed by its further pools.
 #[derive(Debug)]
 struct RuleEntry {
     rule: RuleConfig,
     node: u32,
     domain: u32,
+    /// Its place among the pools of its rule; 0 for the rule itself.
+    pool: u32,
 }
 
 impl RuleSet {
@@ -270,19 +276,21 @@ impl RuleSet {
         &self.domains[self.rules[no.0 as usize].domain as usize].name
     }
 
-    /// The id of a rule: its name, or its path, `shop/user_id/path=/login*`.
+    /// The id of a rule: its name, or its path, `shop/user_id/path=/login*`; with the name of the
+    /// pool if it is a further one, `shop/user_id:credits`.
     ///
     /// # Panics
     /// When the number is of another set.
     #[must_use]
     pub fn id(&self, no: RuleNo) -> String {
-        match &self.rule(no).name {
-            Some(name) => format!("{}/{name}", self.domain_of(no)),
-            None => self.path_of(no),
+        match (&self.rule(no).name, self.pool_of(no)) {
+            (Some(name), _) => format!("{}/{name}", self.domain_of(no)),
+            (None, Some(pool)) => pool_id(&self.path_of(no), pool),
+            (None, None) => self.path_of(no),
         }
     }
 
-    /// The path of a rule: `shop/user_id/path=/login*`.
+    /// The path of a rule, which its pools share: `shop/user_id/path=/login*`.
     ///
     /// # Panics
     /// When the number is of another set.
@@ -329,6 +337,9 @@ impl RuleSet {
     /// When the number is of another set.
     #[must_use]
     pub fn stable_key(&self, no: RuleNo) -> String {
+        if let Some(pool) = self.pool_of(no) {
+            return format!("{}p{}:{pool}", self.stable_key(self.first_pool(no)), pool.len());
+        }
         let mut key = String::new();
         let mut add = |mark: char, text: &str| {
             key.push(mark);

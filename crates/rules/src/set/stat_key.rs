@@ -47,6 +47,7 @@ impl RuleSet {
         let mut rest = identity;
         split_part(&mut rest);
         out.push_str(self.domain_of(no));
+        let pool = self.pool_of(no);
         for node in self.path_to(no) {
             let Some(key) = split_part(&mut rest) else { return };
             let key = String::from_utf8_lossy(key);
@@ -66,6 +67,10 @@ impl RuleSet {
                 }
                 _ => self.write_configured(node, &key, out),
             }
+        }
+        if let Some(pool) = pool {
+            out.push('.');
+            out.push_str(pool);
         }
     }
 

@@ -70,6 +70,10 @@ fn line(rules: &RuleSet, no: RuleNo) -> String {
         line.push('.');
         put_escaped(text, &mut line);
     }
+    if let Some(pool) = rules.pool_of(no) {
+        line.push_str(" pool ");
+        put_escaped(pool, &mut line);
+    }
     let rule = rules.rule(no);
     let limits = match &rule.limits {
         Limits::Unlimited => "unit=UNKNOWN requests_per_unit=0".to_owned(),

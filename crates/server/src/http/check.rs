@@ -8,6 +8,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::json;
 use sluicegate::backend::Call;
 use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::request::Request;
@@ -168,9 +169,35 @@ impl Api {
         now: Timestamp,
         span: Option<&mut Span>,
     ) -> Result<ApiResponse, ApiError> {
-        self.require_rules()?;
         let batch = read_checks(body, &self.options.limits)?;
+        self.decide_batch(operation, batch, now, span).await
+    }
+
+    /// Refunds a check to the pools that it has charged.
+    pub(super) async fn refund_charged(
+        &self,
+        body: &Bytes,
+        pools: Vec<Option<Box<str>>>,
+        now: Timestamp,
+        span: Option<&mut Span>,
+    ) -> Result<ApiResponse, ApiError> {
+        let mut batch = read_checks(body, &self.options.limits)?;
+        if let [check] = &mut *batch.checks {
+            check.charged_pools = pools;
+        }
+        self.decide_batch(CheckOperation::Refund, batch, now, span).await
+    }
+
+    async fn decide_batch(
+        &self,
+        operation: CheckOperation,
+        batch: ParsedChecks<'_>,
+        now: Timestamp,
+        span: Option<&mut Span>,
+    ) -> Result<ApiResponse, ApiError> {
+        self.require_rules()?;
         let rules = self.app.engine().snapshot();
+        batch.checks.iter().try_for_each(|check| check_pool(check, &rules))?;
         if matches!(operation, CheckOperation::Refund | CheckOperation::Credit) {
             refuse_slots(&batch, &rules)?;
         }
@@ -237,7 +264,12 @@ impl Api {
         }
         headers.insert(CONTENT_TYPE, if is_denied { self.denial_type() } else { JSON });
         let status = if is_denied { self.options.style.denied } else { StatusCode::OK };
-        ApiResponse { status, headers, body: body.into(), is_refundable: charged_all(checked) }
+        let (is_refundable, mut pools) = (charged_all(checked), Vec::new());
+        if is_refundable && checked.statuses.iter().any(|status| rules.pool(status).is_some()) {
+            let all = checked.statuses.iter();
+            pools = all.map(|status| rules.pool(status).map(Box::from)).collect();
+        }
+        ApiResponse { status, headers, body: body.into(), is_refundable, pools }
     }
 
     async fn decide_list(
@@ -304,7 +336,7 @@ impl Api {
             _ => self.app.would_allow(rules, checked),
         };
         let is_denied = operation == CheckOperation::Check && !allowed;
-        let limits = self.limit_states(check, call).await?;
+        let limits = self.limit_states(check, call, checked).await?;
         self.write_result(allowed, is_denied, call, checked, &limits, out);
         if let Some(ticket) = ticket {
             text(out, r#","reservation":"#, &ticket.to_string());
@@ -349,10 +381,14 @@ impl Api {
         &self,
         check: &ParsedCheck<'_>,
         call: Call<'_>,
+        checked: &Checked,
     ) -> Result<Vec<Inspected>, ApiError> {
         if !check.lists_limits {
             return Ok(Vec::new());
         }
+        let descriptors = call.rules.with_pools(call.request, &checked.statuses);
+        let request = Request { descriptors: &descriptors, ..*call.request };
+        let call = Call { request: &request, ..call };
         // Rare, and a large future.
         Box::pin(self.app.engine().inspect(call)).await.map_err(ApiError::store)
     }
@@ -375,6 +411,19 @@ impl Api {
         headers: &mut HeaderMap,
     ) {
         write_limit_headers(&self.options.style, is_denied, rules, now, checked, headers);
+    }
+}
+
+/// Requires that a rule of the check has the pool that it names.
+pub(super) fn check_pool(check: &ParsedCheck<'_>, rules: &Snapshot<'_>) -> Result<(), ApiError> {
+    let Some(pool) = &check.pool else { return Ok(()) };
+    match check.with_request(|request| rules.descriptor_with_pool(request, pool)) {
+        Some(_) => Ok(()),
+        None => Err(ApiError::invalid(format!(
+            "`pool`: no rule of the request has a pool `{pool}`; leave it out, or name one of \
+             `pools` of its rule"
+        ))
+        .with_context(json!({ "field": "pool" }))),
     }
 }
 

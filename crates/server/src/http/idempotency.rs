@@ -21,6 +21,8 @@ pub(crate) struct ApiResponse {
     pub(super) body: Bytes,
     /// Whether every descriptor was charged, so that a refund of the same request is exact.
     pub(crate) is_refundable: bool,
+    /// The further pools that were charged, by descriptor; empty without any.
+    pub(super) pools: Vec<Option<Box<str>>>,
 }
 
 /// The `Idempotency-Key` of a request, if any.

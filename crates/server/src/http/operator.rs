@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use http::HeaderMap;
@@ -29,6 +29,7 @@ use super::request::{ParsedChecks, read_checks};
 use super::schema::{CheckBody, CheckResponse, ExplainResponse, InspectResponse};
 use super::{Api, KeysAccess, Peer};
 use crate::auth::{AuthEndpoint, AuthError};
+use crate::idempotency::Replayable;
 use crate::rls::RefundPolicy;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
@@ -167,6 +168,10 @@ impl Api {
         }
         let (head, body) = request.into_parts();
         let error = match self.require_operator(&head) {
+            // The pools that the check has charged are found by its key.
+            Ok(()) if self.app.engine().snapshot().rules().has_pools() => {
+                return self.refund_by_key(&head, body, false).await;
+            }
             Ok(()) => {
                 return self
                     .respond(CheckOperation::Refund, HttpRequest::from_parts(head, body))
@@ -174,37 +179,53 @@ impl Api {
             }
             Err(error) => error,
         };
-        let begun = self.app.engine().now();
-        let mut span = self.app.begin_span(CheckOperation::Refund.span_name(), &head.headers);
-        let refunded = match policy {
+        match policy {
             // A wrong token is reported as such.
             RefundPolicy::Proven if !head.headers.contains_key(AUTHORIZATION) => {
-                let key = IdempotencyHeader::of(&head.headers);
-                match receive(body).await {
-                    Ok(body) => self.refund_proven(&key, &body, begun, span.as_mut()).await,
-                    Err(error) => Err(error),
-                }
+                self.refund_by_key(&head, body, true).await
             }
-            _ => Err(error),
+            _ => {
+                let begun = self.app.engine().now();
+                let name = CheckOperation::Refund.span_name();
+                let span = self.app.begin_span(name, &head.headers);
+                self.finish(Endpoint::Refund, begun, Err(error), span)
+            }
+        }
+    }
+
+    async fn refund_by_key(&self, head: &Parts, body: Body, needs_proof: bool) -> Response {
+        let begun = self.app.engine().now();
+        let mut span = self.app.begin_span(CheckOperation::Refund.span_name(), &head.headers);
+        let key = IdempotencyHeader::of(&head.headers);
+        let refunded = match receive(body).await {
+            Ok(body) => self.refund_charge(&key, &body, needs_proof, begun, span.as_mut()).await,
+            Err(error) => Err(error),
         };
         self.finish(Endpoint::Refund, begun, refunded, span)
     }
 
-    async fn refund_proven(
+    async fn refund_charge(
         &self,
         key: &IdempotencyHeader,
         body: &Bytes,
+        needs_proof: bool,
         now: Timestamp,
         span: Option<&mut Span>,
     ) -> Result<ApiResponse, ApiError> {
-        let check = key.keyed(Endpoint::Check, body)?.ok_or_else(ApiError::unproven)?;
+        let check = key.keyed(Endpoint::Check, body)?;
+        if check.is_none() && needs_proof {
+            return Err(ApiError::unproven());
+        }
         // Before the proof is consumed.
         refuse_slots(&read_checks(body, &self.options.limits)?, &self.app.engine().snapshot())?;
         let refund = async {
-            if !self.app.take_charge(&check, now) {
+            let charge = check.and_then(|check| self.app.take_charge(&check, now));
+            if charge.is_none() && needs_proof {
                 return Err(ApiError::unproven());
             }
-            self.decide_body(CheckOperation::Refund, body, now, span).await
+            let pools = charge.and_then(ApiResponse::restore).map(|charge| charge.pools);
+            let pools = pools.unwrap_or_default();
+            self.refund_charged(body, pools, now, span).await
         };
         let keyed = key.keyed(Endpoint::Refund, body)?;
         self.app.idempotent_later(keyed, now, refund).await.map(replayed)

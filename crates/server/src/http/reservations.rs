@@ -11,7 +11,7 @@ use sluicegate::{Checked, HoldError, Refusal, Snapshot, Span, Timestamp};
 
 use super::Api;
 use super::body::receive;
-use super::check::RESPONSE_BYTES;
+use super::check::{RESPONSE_BYTES, check_pool};
 use super::code::ErrorCode;
 use super::error::ApiError;
 use super::idempotency::{ApiResponse, IdempotencyHeader, replayed};
@@ -202,6 +202,7 @@ impl Api {
         let parts = check.parts();
         let descriptors = parts.descriptors();
         let request = &parts.request(&descriptors);
+        check_pool(check, &rules)?;
         let checked = &mut Checked::default();
         let (engine, call) = (self.app.engine(), Call::new(&rules, request, now));
         let ticket = self.app.reservations().reserve(engine, call, ttl, checked).await?;
@@ -217,7 +218,7 @@ impl Api {
         };
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
-        let limits = self.limit_states(check, call).await?;
+        let limits = self.limit_states(check, call, checked).await?;
         self.write_result(!is_denied, is_denied, call, checked, &limits, &mut out);
         if let Some(ticket) = ticket {
             text(&mut out, r#","reservation":"#, &ticket.to_string());
@@ -293,6 +294,7 @@ impl Api {
         let parts = check.parts();
         let descriptors = parts.descriptors();
         let request = parts.request(&descriptors);
+        check_pool(check, &engine.snapshot())?;
         let timeout = Span::from_millis(timeout_ms);
         let reservations = self.app.reservations();
         let turn = async {
@@ -318,7 +320,7 @@ impl Api {
         let mut out = Vec::with_capacity(RESPONSE_BYTES);
         out.push(b'{');
         let call = Call::new(&rules, &request, now);
-        let limits = self.limit_states(check, call).await?;
+        let limits = self.limit_states(check, call, checked).await?;
         self.write_result(!is_denied, is_denied, call, checked, &limits, &mut out);
         if !is_denied {
             number(&mut out, r#","waited_ms":"#, waited.waited.as_micros() / 1_000);

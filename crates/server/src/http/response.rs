@@ -3,13 +3,14 @@
 //! ```text
 //!   result   {"allowed": true, "statuses": [status, …]}
 //!            {"error": {…}, "allowed": false, "statuses": [status, …]}
-//!   status   {"allowed": true, "rule": "shop/user", "limit": "burst", "quota": 9, "remaining": 8,
-//!             "reset_after_ms": 200}
+//!   status   {"allowed": true, "rule": "shop/user", "pool": "credits", "limit": "burst",
+//!             "quota": 9, "remaining": 8, "reset_after_ms": 200}
 //! ```
 //!
-//! Fields without a value are omitted: `limit` and numbers without a limit, `retry_after_ms` unless
-//! denied, `estimated` except beside the wait for a slot, `level` and `over` where the shared store
-//! decided. A descriptor without a rule has the rule `null` and a reason.
+//! Fields without a value are omitted: `pool` unless it is a further one, `limit` and numbers
+//! without a limit, `retry_after_ms` unless denied, `estimated` except beside the wait for a slot,
+//! `level` and `over` where the shared store decided. A descriptor without a rule has the rule
+//! `null` and a reason.
 
 use sluicegate::rules::plan::{List, Target};
 use sluicegate::rules::set::RuleNo;
@@ -89,6 +90,7 @@ fn write_status(status: &Status, list: Option<List>, rules: &Snapshot<'_>, out: 
         None => {}
     }
     write_target(status.target, rules, out);
+    write_pool(status.target, rules, out);
     let policies = policies(status.target, rules);
     let decider = verdict.decided_by.and_then(|index| policies.get(index));
     if let Some(policy) = decider {
@@ -146,6 +148,16 @@ fn write_id(no: RuleNo, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// The further pool of the rule that decided.
+fn write_pool(target: Target, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    let rules = rules.rules();
+    if let (Target::Rule(no), true) = (target, rules.has_pools())
+        && let Some(pool) = rules.pool_of(no)
+    {
+        text(out, r#","pool":"#, pool);
+    }
+}
+
 fn write_quota(policy: &Policy, out: &mut Vec<u8>) {
     if let Some(quota) = policy.quota {
         number(out, r#","quota":"#, quota);
@@ -184,11 +196,25 @@ pub(crate) fn write_inspected(all: &[Inspected], rules: &Snapshot<'_>, out: &mut
     put(out, r#""keys":["#);
     for (index, inspected) in all.iter().enumerate() {
         put(out, if index > 0 { ",{" } else { "{" });
-        write_limits(inspected, true, out);
-        write_target(inspected.target, rules, out);
+        write_key(inspected, rules, out);
+        if !inspected.pools.is_empty() {
+            put(out, r#","pools":["#);
+            for (index, pool) in inspected.pools.iter().enumerate() {
+                put(out, if index > 0 { ",{" } else { "{" });
+                write_key(pool, rules, out);
+                out.push(b'}');
+            }
+            out.push(b']');
+        }
         out.push(b'}');
     }
     out.push(b']');
+}
+
+fn write_key(inspected: &Inspected, rules: &Snapshot<'_>, out: &mut Vec<u8>) {
+    write_limits(inspected, true, out);
+    write_target(inspected.target, rules, out);
+    write_pool(inspected.target, rules, out);
 }
 
 /// Appends `"limits":[…]`. Whether they admit a cost of 1 is said where nothing else was decided.

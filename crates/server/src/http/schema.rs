@@ -8,13 +8,14 @@
 //!
 //! let alice = Descriptor::of([("user", "alice")]);
 //! let (domain, descriptors) = ("shop".to_owned(), vec![alice]);
-//! let check = Check { domain, descriptors, hits: None, limits: None };
+//! let check = Check { domain, descriptors, hits: None, limits: None, pool: None };
 //! let json = r#"{"domain":"shop","descriptors":[{"user":"alice"}]}"#;
 //! assert_eq!(serde_json::to_string(&check)?, json);
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
 mod errors;
+mod keys;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::errors::{Context, Error, ErrorResponse};
+pub use self::keys::{InspectResponse, InspectResults, KeyState, KeyStates, LimitState, PoolState};
 
 /// One check or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -57,6 +59,9 @@ pub struct Check {
     /// Whether each status lists the state of all its limits after the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<bool>,
+    /// The pool to draw from, of rules with pools: by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
 }
 
 /// A descriptor. Its entries are string fields, in their order, or a list under `entries`, for keys
@@ -176,6 +181,8 @@ pub struct CheckStatus {
     pub reason: Option<String>,
     /// Whether another rule of the request replaces that one.
     pub replaced: Option<bool>,
+    /// The further pool of the rule that decided; absent where the rule's own limits did.
+    pub pool: Option<String>,
     /// The limit that decided.
     pub limit: Option<String>,
     /// Its quota.
@@ -279,77 +286,6 @@ pub struct Explanation {
     pub why: String,
 }
 
-/// State of the limits of one check or several.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = Inspected)]
-pub enum InspectResponse {
-    /// Of one check.
-    One(KeyStates),
-    /// Of several checks.
-    Many(InspectResults),
-}
-
-/// State of the limits of several checks.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ManyKeys)]
-pub struct InspectResults {
-    /// In the order of the checks.
-    pub answers: Vec<KeyStates>,
-}
-
-/// State of the limits of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Keys)]
-pub struct KeyStates {
-    /// Of each descriptor, in order.
-    pub keys: Vec<KeyState>,
-}
-
-/// State of the limits of a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Key)]
-pub struct KeyState {
-    /// All limits, in the order of the rule.
-    pub limits: Vec<LimitState>,
-    /// The rule that applies; `null` if none does.
-    pub rule: Option<String>,
-    /// Why no rule applies: `no_domain`, `no_rule` or `exempt`.
-    pub reason: Option<String>,
-    /// Whether another rule of the request replaces that one.
-    pub replaced: Option<bool>,
-}
-
-/// State of a limit.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LimitState {
-    /// Whether it would admit a cost of 1; only from `/v1/keys/inspect`.
-    pub allowed: Option<bool>,
-    /// Its name.
-    pub limit: String,
-    /// Its algorithm.
-    pub algorithm: String,
-    /// Its quota.
-    pub quota: Option<u64>,
-    /// Milliseconds in which the quota refills. Months and years of a calendar have none: their
-    /// lengths vary.
-    pub window_ms: Option<u64>,
-    /// Remaining quota; negative in debt.
-    pub remaining: Option<i64>,
-    /// Milliseconds until it is full.
-    pub reset_after_ms: u64,
-    /// Milliseconds until a cost of 1 would be admitted; only from `/v1/keys/inspect`.
-    pub retry_after_ms: Option<u64>,
-    /// `true` if that is an estimate: a slot of a concurrency limit is lacking.
-    pub estimated: Option<bool>,
-    /// `false` for a shadow limit.
-    pub enforced: Option<bool>,
-}
-
 /// A check whose cost is known only later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -365,6 +301,9 @@ pub struct ReserveRequest {
     /// Whether each status lists the state of all its limits after the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<bool>,
+    /// The pool to draw from, of rules with pools: by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Milliseconds after which it expires: 60,000 by default, a day at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
@@ -461,6 +400,9 @@ pub struct WaitRequest {
     /// Whether each status lists the state of all its limits after the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<bool>,
+    /// The pool to draw from, of rules with pools: by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Milliseconds to wait: 30,000 by default, ten minutes at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

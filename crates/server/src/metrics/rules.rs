@@ -52,7 +52,11 @@ struct ValueRow {
 impl RuleRow {
     fn new(rules: &Snapshot<'_>, no: RuleNo) -> Self {
         let set = rules.rules();
-        let path = sanitized(&set.metric_path(no).collect::<Vec<_>>().join("."));
+        let mut path = sanitized(&set.metric_path(no).collect::<Vec<_>>().join("."));
+        if let Some(pool) = set.pool_of(no) {
+            path.push('.');
+            path.push_str(&sanitized(pool));
+        }
         let mut keys = path.split('.');
         let (domain, rule) = (set.domain_of(no), set.id(no));
         let labels = Labels::new("domain", domain)

@@ -175,7 +175,9 @@ async fn apply(
         (_, ticket) if takes_slot => ReplyExtra::Ticket(ticket.map(|ticket| ticket.to_string())),
         _ => ReplyExtra::None,
     };
-    let is_refundable = command == RuleCommand::Check && charged_all(checked);
+    // A refund of the same request goes to the rule itself.
+    let is_pooled = checked.statuses.iter().any(|status| rules.pool(status).is_some());
+    let is_refundable = command == RuleCommand::Check && charged_all(checked) && !is_pooled;
     Ok(Reply { numbers: numbers(allowed, checked, &rules, now), extra, is_refundable })
 }
 
@@ -320,7 +322,7 @@ async fn refund_proven(
     let check = keyed_by(Endpoint::RespCheck, id, of_check.into_iter());
     let check = check.ok_or_else(RespError::unproven)?;
     let refund = async {
-        if !app.take_charge(&check, now) {
+        if app.take_charge(&check, now).is_none() {
             return Err(RespError::unproven());
         }
         refunded.await

@@ -323,7 +323,8 @@ impl<'a> Charges<'a> {
             let limit = if is_known { limit_of(descriptor)? } else { None };
             let entries = message.entries(descriptor);
             let is_refund = descriptor.is_negative_hits;
-            let descriptor = Descriptor { entries, hits: descriptor.hits_addend, limit };
+            let descriptor =
+                Descriptor { hits: descriptor.hits_addend, limit, ..Descriptor::of(entries) };
             if is_refund {
                 charges.leading_refunds += usize::from(charges.charged.is_empty());
                 charges.refunded.push(descriptor);

@@ -16,6 +16,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
+use super::pools::counts_denied;
 use super::slots::has_slots;
 use super::stats::{HitCounters, HitCounts};
 use super::unmatched::{self, UnmatchedCounters};
@@ -44,6 +45,8 @@ pub(super) struct ActiveRules {
     pub(super) unmatched: UnmatchedCounters,
     /// Whether any rule has a concurrency limit.
     pub(super) has_slots: bool,
+    /// Whether a denied hit changes counters of any rule. Only where rules have pools.
+    pub(super) counts_denied: bool,
 }
 
 /// A rule of the active set.
@@ -120,6 +123,10 @@ impl ActiveRules {
             has_local: local().next().is_some(),
             has_eventual: local().any(is_eventual),
             has_slots: rules.rules().any(|no| has_slots(rules.rule(no))),
+            counts_denied: rules.has_pools()
+                && rules
+                    .rules()
+                    .any(|no| counts_denied(rules.rule(no), rules.next_pool(no).is_some())),
             rules,
             slots,
             unmatched,
@@ -361,6 +368,9 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
             let error = Box::new(error);
             LimitError::InRule { rule: rules.id(no), error }
         };
+        if let Some(reason) = written.refused_pools() {
+            return Err(in_rule(LimitError::Pools { reason }));
+        }
         let limits = limits_of(written);
         check_count(limits.len()).map_err(|error| in_rule(error.into()))?;
         for limit in &limits {

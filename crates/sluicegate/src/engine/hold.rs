@@ -16,6 +16,7 @@ use sluicegate_rules::rule::OnStoreFailure;
 
 use super::admission::{Admission, Combine, Group, Operation, repeat};
 use super::backend::{Applied, ApplyError, Backend, BoundStep, Call, StoreError, StoreFailure};
+use super::pools::{AllPools, PoolSearch};
 use super::{Checked, Engine, Returned, Snapshot};
 use crate::memory::UNCOUNTED;
 
@@ -211,17 +212,25 @@ impl<B: Backend + ?Sized> Engine<B> {
         checked: &mut Checked,
     ) -> Result<Vec<(usize, Answer)>, HoldError> {
         let Call { rules, request, now, .. } = call;
-        if rules.begin(Operation::Refund, request, checked) {
+        let all = AllPools::new(rules.rules(), request);
+        let request = all.request();
+        if rules.begin(Operation::Refund, &request, checked) {
+            all.truncate(checked);
             return Ok(Vec::new());
         }
-        let Checked { statuses, plan, .. } = checked;
+        let Checked { statuses, plan, .. } = &mut *checked;
         let (mut refused, mut answers) = (None, Vec::new());
-        for mut step in rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once) {
-            let op = op(&mut step);
+        for step in rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once) {
+            let index = step.index;
+            if index >= all.len() {
+                continue;
+            }
+            let (at, applied) = self.apply_where_held((rules, plan), &all, step, op, now).await;
+            statuses[index].target = statuses[at].target;
             let steps = std::slice::from_ref(&step);
-            let verdict = match self.backend().apply_to(steps, op, now).await {
+            let verdict = match applied {
                 Ok(applied) => {
-                    answers.push((step.index, applied.answer));
+                    answers.push((index, applied.answer));
                     applied.answer.verdict
                 }
                 Err(ApplyError::Refused(refusal)) => {
@@ -232,9 +241,10 @@ impl<B: Backend + ?Sized> Engine<B> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            statuses[step.index].verdict = verdict;
+            statuses[index].verdict = verdict;
         }
         repeat(rules, Operation::Hit, plan, statuses);
+        all.truncate(checked);
         match refused.filter(|_| answers.is_empty()) {
             None => Ok(answers),
             Some(Refusal::UnknownHolder) => Err(HoldError::Unknown),
@@ -245,6 +255,33 @@ impl<B: Backend + ?Sized> Engine<B> {
 
     /// Applies an operation that holds something, to all steps or none. Nothing is counted.
     pub(super) async fn hold(
+        &self,
+        op: OpOf<'_>,
+        call: Call<'_>,
+        holder: Holder,
+        checked: &mut Checked,
+    ) -> Result<(), HoldError> {
+        if !call.rules.rules().has_pools() {
+            return self.hold_once(op, call, holder, checked).await;
+        }
+        let mut search = PoolSearch::new(Operation::Hit, call);
+        loop {
+            let request = search.request();
+            let attempt = search.call(&request);
+            match search.operation() {
+                Operation::Hit => self.hold_once(op, attempt, holder, checked).await?,
+                operation => self.backend().apply(operation, attempt, checked).await?,
+            }
+            if !search.advance(checked) {
+                break;
+            }
+        }
+        search.write_denials(checked);
+        Ok(())
+    }
+
+    /// The same with one pool of each rule.
+    async fn hold_once(
         &self,
         op: OpOf<'_>,
         call: Call<'_>,
@@ -341,16 +378,26 @@ impl<B: Backend + ?Sized> Engine<B> {
         checked: &mut Checked,
     ) -> Result<u64, HoldError> {
         let Call { rules, request, now, .. } = call;
-        if rules.begin(Operation::Refund, request, checked) {
+        // The pool that holds it is found by its id.
+        let all = AllPools::new(rules.rules(), request);
+        let request = all.request();
+        if rules.begin(Operation::Refund, &request, checked) {
+            all.truncate(checked);
             return Ok(0);
         }
-        let Checked { statuses, plan, returned: each, .. } = checked;
+        let Checked { statuses, plan, returned: each, .. } = &mut *checked;
         let (mut is_limited, mut returned, mut freed) = (false, None::<u64>, None::<u64>);
         for step in rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once) {
+            if step.index >= all.len() {
+                continue;
+            }
             is_limited = true;
             let steps = std::slice::from_ref(&step);
             let apply = |op| self.backend().apply_to(steps, op, now);
-            let mut settled = apply(op(step.cost)).await;
+            let op = |step: &mut BoundStep<'_>| op(step.cost);
+            let (at, mut settled) =
+                self.apply_where_held((rules, plan), &all, step, &op, now).await;
+            statuses[step.index].target = statuses[at].target;
             for op in [Op::Cancel { holder }, Op::Peek { cost: 0 }] {
                 // There may be a slot that was taken without a reservation.
                 if matches!(settled, Err(ApplyError::Refused(_))) {
@@ -367,6 +414,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             }
         }
         repeat(rules, Operation::Hit, plan, statuses);
+        all.truncate(checked);
         match returned.or(freed) {
             Some(returned) => Ok(returned),
             None if is_limited => Err(HoldError::Unknown),

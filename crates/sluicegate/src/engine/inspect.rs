@@ -9,6 +9,7 @@ use sluicegate_rules::set::RuleNo;
 use super::admission::{ChargedLimits, Operation};
 use super::backend::{Backend, BoundStep, Call, StoreError};
 use super::memory::apply_one;
+use super::pools::AllPools;
 use super::{Checked, Engine, Snapshot};
 use crate::answer::Policy;
 
@@ -19,6 +20,9 @@ pub struct Inspected {
     pub target: Target,
     /// Its limits, in the order of the rule; none if nothing limits it.
     pub limits: Vec<LimitState>,
+    /// The further pools of its rule, in the order that requests draw from them. None if the
+    /// descriptor names its pool.
+    pub pools: Vec<Self>,
 }
 
 /// State of one limit.
@@ -74,7 +78,9 @@ impl<B: Backend + ?Sized> Engine<B> {
     /// When the store does not answer, whatever the rules' `on_store_failure` is.
     pub async fn inspect(&self, call: Call<'_>) -> Result<Vec<Inspected>, StoreError> {
         let mut checked = Checked::default();
-        call.rules.begin(Operation::Reset, call.request, &mut checked);
+        let pools = AllPools::new(call.rules.rules(), call.request);
+        let request = pools.request();
+        call.rules.begin(Operation::Reset, &request, &mut checked);
         let plan = &checked.plan;
         let mut all = Vec::with_capacity(plan.steps().len());
         for (index, step) in plan.steps().iter().enumerate() {
@@ -88,7 +94,12 @@ impl<B: Backend + ?Sized> Engine<B> {
                     states
                 }
             };
-            all.push(Inspected { target: step.target, limits });
+            all.push(Inspected { target: step.target, limits, pools: Vec::new() });
+        }
+        let mut further = all.split_off(pools.len()).into_iter();
+        for (index, inspected) in all.iter_mut().enumerate() {
+            let count = pools.further(index).count();
+            inspected.pools = further.by_ref().take(count).collect();
         }
         Ok(all)
     }

@@ -25,7 +25,16 @@ const SWEEP_EVERY_MICROS: u64 = 1_024;
 
 impl MemoryBackend {
     /// Applies an operation to every limit of a request, in this node's memory.
+    #[inline]
     pub fn apply_now(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
+        match call.rules.rules().has_pools() {
+            false => Self::apply_once(operation, call, checked),
+            true => Self::apply_pools(operation, call, checked),
+        }
+    }
+
+    /// The same with one pool of each rule.
+    pub(super) fn apply_once(operation: Operation, call: &Call<'_>, checked: &mut Checked) {
         let Call { rules, request, now, holder, retries, .. } = *call;
         if rules.begin(operation, request, checked) {
             return;
@@ -75,7 +84,7 @@ impl MemoryBackend {
 impl Backend for MemoryBackend {
     #[inline]
     fn check_now(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
-        Self::apply_now(Operation::Hit, call, checked);
+        Self::apply_once(Operation::Hit, call, checked);
         true
     }
 
@@ -85,7 +94,7 @@ impl Backend for MemoryBackend {
         call: Call<'a>,
         checked: &'a mut Checked,
     ) -> Deferred<'a, Result<(), StoreError>> {
-        Self::apply_now(operation, &call, checked);
+        Self::apply_once(operation, &call, checked);
         Deferred::Ready(Ok(()))
     }
 

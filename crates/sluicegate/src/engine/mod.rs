@@ -12,6 +12,7 @@ mod follow;
 mod hold;
 mod inspect;
 mod memory;
+mod pools;
 mod reload;
 mod slots;
 mod stats;
@@ -230,6 +231,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         call: Call<'a>,
         checked: &'a mut Checked,
     ) -> Deferred<'a, Result<(), StoreError>> {
+        if call.rules.rules().has_pools() {
+            return self.apply_pools(operation, call, checked);
+        }
         self.backend.apply(operation, call, checked)
     }
 
@@ -237,6 +241,9 @@ impl<B: Backend + ?Sized> Engine<B> {
     /// charged.
     #[inline]
     pub fn check_now(&self, call: &Call<'_>, checked: &mut Checked) -> bool {
+        if call.rules.rules().has_pools() {
+            return self.check_pools_now(call, checked);
+        }
         self.backend.check_now(call, checked)
     }
 

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::admission::{Operation, repeat};
 use super::backend::{ApplyError, Backend, BoundStep, DENIED_WITHOUT_STORE};
+use super::pools::AllPools;
 use super::{Checked, Engine, HoldError, Snapshot, Status};
 use crate::answer::Policy;
 use crate::limiter::Queued;
@@ -157,7 +158,9 @@ impl<B: Backend + ?Sized> Engine<B> {
         self.hold_until(request, holder, turn_at).await;
         let (rules, now, mut has_slot) = (self.snapshot(), self.now().max(turn_at), false);
         let mut plan = Plan::default();
-        for step in booked_steps(&rules, request, &mut plan) {
+        let drawn = decided_by.with_pools(request, &checked.statuses);
+        let drawn = Request { descriptors: &drawn, ..*request };
+        for step in booked_steps(&rules, &drawn, &mut plan) {
             // The turn has come, and leases may have changed.
             let current = match ttl {
                 // What cannot be cancelled any more need not be remembered.
@@ -187,6 +190,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             }
         }
         if rules.is_same(&decided_by) {
+            plan.truncate(checked.statuses.len());
             repeat(&rules, Operation::Hit, &plan, &mut checked.statuses);
         }
         turn.is_booked = false;
@@ -279,7 +283,9 @@ fn booked_steps<'a>(
     request: &Request<'_>,
     plan: &'a mut Plan,
 ) -> Vec<BoundStep<'a>> {
-    rules.rules().plan(request, plan);
+    // Of the pools of a rule, those that hold nothing change nothing.
+    let all = AllPools::new(rules.rules(), request);
+    rules.rules().plan(&all.request(), plan);
     rules.bind_all(Operation::Hit, plan).filter(|step| step.mode.is_once).collect()
 }
 

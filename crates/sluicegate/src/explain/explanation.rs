@@ -13,7 +13,7 @@ use super::decision::{Capacity, CurrentDecision};
 use super::hints::{unknown_domain, why_not};
 use super::render;
 use super::rule::{LocatedRule, json, text};
-use crate::engine::{Checked, Snapshot};
+use crate::engine::{Checked, Snapshot, Status};
 
 /// An explained request: see [`explain`](super::explain).
 #[derive(Debug)]
@@ -57,6 +57,8 @@ pub(super) struct AppliedRule {
     pub(super) limits: Vec<String>,
     /// The settings of the rule, as text.
     pub(super) settings: Option<String>,
+    /// The pools of the rule, in their order, where it has more than one.
+    pub(super) pools: Vec<String>,
     /// The guarantee across nodes, where it is not the default.
     pub(super) promise: Option<String>,
     /// Behaviour while the store is unavailable.
@@ -111,7 +113,13 @@ pub(super) fn explain_with<'a>(
     let (checked, costs) = peek_counters(snapshot, request, &plan, peek);
     let mut descriptors = Vec::with_capacity(request.descriptors.len());
     for (index, trace) in set.explain(request).into_iter().enumerate() {
-        let (descriptor, step) = (&request.descriptors[index], &plan.steps()[index]);
+        let (descriptor, mut step) = (&request.descriptors[index], plan.steps()[index].clone());
+        if let (Target::Rule(_), Some(Status { target: target @ Target::Rule(_), .. })) =
+            (step.target, checked.statuses.get(index))
+        {
+            // The pool that decides.
+            step.target = *target;
+        }
         let domain = set.domain(request.domain);
         let why_not = domain.and_then(|domain| why_not(set, domain, &trace, descriptor.entries));
         let mut applied = match step.target {
@@ -128,7 +136,7 @@ pub(super) fn explain_with<'a>(
                 _ if plan.listed().is_some() => {}
                 _ => {
                     let verdict = checked.statuses[index].verdict;
-                    applied.decision = Some(decision_of(set, step, verdict, costs[index]));
+                    applied.decision = Some(decision_of(set, &step, verdict, costs[index]));
                 }
             }
         }
@@ -234,13 +242,19 @@ fn by_rule(set: &RuleSet, no: RuleNo, trace: &DescriptorTrace<'_>) -> AppliedRul
         id: located.id(),
         limits: text::limits(&rule.limits),
         settings: Some(text::settings(rule).join(" · ")),
+        pools: located.pools(),
         promise: text::promise(rule),
         outage: text::outage(rule),
         rule: Some(json::rule(&located)),
         came_with: None,
         counter: match rule.limits {
             Limits::Unlimited => Vec::new(),
-            _ => counter(set.domain_of(no), &trace.looks),
+            _ => {
+                let pool = set.pool_of(no).map(|pool| format!("pool {pool}"));
+                let mut parts = counter(set.domain_of(no), &trace.looks);
+                parts.extend(pool);
+                parts
+            }
         },
         replaced_by: None,
         quota_mode: rule.quota_mode,
@@ -256,6 +270,7 @@ fn by_override(limit: Override, domain: &str, entries: &[Entry<'_>]) -> AppliedR
         id: "the limit that came with it".to_owned(),
         limits: vec![text::envoy(requests_per_unit, unit)],
         settings: None,
+        pools: Vec::new(),
         promise: None,
         outage: None,
         rule: None,

@@ -53,6 +53,9 @@ fn descriptor_text(one: &DescriptorExplanation<'_>) -> String {
     if let Some(settings) = &applied.settings {
         row("settings", settings);
     }
+    if !applied.pools.is_empty() {
+        row("pools", &applied.pools.join(", then "));
+    }
     if let Some(promise) = &applied.promise {
         row("promise", promise);
     }
@@ -185,6 +188,7 @@ const fn end_name(end: TraceEnd) -> &'static str {
 fn applied_json(applied: &AppliedRule) -> Value {
     json!({
         "rule": applied.rule,
+        "pools": applied.pools,
         "promise": applied.promise,
         "outage": applied.outage,
         "override": applied.came_with,

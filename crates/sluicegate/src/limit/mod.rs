@@ -92,6 +92,11 @@ pub enum LimitError {
         /// What there is: an algorithm or a mode.
         got: &'static str,
     },
+    /// A rule that cannot have pools, or pools that it cannot have.
+    Pools {
+        /// The reason.
+        reason: &'static str,
+    },
     /// The domain of limiters on a store, which cannot have other rules.
     ReservedDomain,
     /// A limit of a rule.
@@ -146,6 +151,7 @@ impl std::fmt::Display for LimitError {
                 "`{consistency}` needs {needs}, got `{got}`: use `Consistency::Strict`, or another \
                  limit"
             ),
+            Self::Pools { reason } => f.write_str(reason),
             Self::ReservedDomain => write!(
                 f,
                 "the domain `{LIMITER_DOMAIN}` is reserved for limiters of the library, whose \

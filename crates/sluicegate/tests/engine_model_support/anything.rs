@@ -79,7 +79,11 @@ impl Asked {
             .descriptors
             .iter()
             .zip(&entries)
-            .map(|(one, entries)| Descriptor { entries, hits: one.hits, limit: one.limit })
+            .map(|(one, entries)| Descriptor {
+                hits: one.hits,
+                limit: one.limit,
+                ..Descriptor::of(entries)
+            })
             .collect();
         ask(&Request { domain: self.domain, descriptors: &descriptors, hits: self.hits })
     }

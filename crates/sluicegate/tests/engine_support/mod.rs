@@ -30,7 +30,11 @@ pub fn ask_in(domain: &str, text: &str, then: impl FnOnce(&Request<'_>) -> Check
         text.split('|').map(part).collect();
     let descriptors: Vec<Descriptor<'_>> = parts
         .iter()
-        .map(|(entries, hits, limit)| Descriptor { entries, hits: *hits, limit: *limit })
+        .map(|(entries, hits, limit)| Descriptor {
+            hits: *hits,
+            limit: *limit,
+            ..Descriptor::of(entries)
+        })
         .collect();
     then(&Request { domain, descriptors: &descriptors, hits: 1 })
 }

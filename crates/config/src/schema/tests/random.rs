@@ -208,6 +208,8 @@ fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
         } else {
             tape.maybe(&mut text, "mode", &["hard", "shadow"]);
             tape.maybe(&mut text, "on_limit", &["deny"]);
+            let pool = "[{ name: credits, limits: { algorithm: fixed_window, rate: 5/h } }]";
+            tape.maybe(&mut text, "pools", &[pool]);
         }
     }
     tape.maybe(&mut text, "on_store_failure", &["local", "allow", "deny", "error"]);

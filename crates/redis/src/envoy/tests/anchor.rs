@@ -160,6 +160,7 @@ fn plan(rules: &RuleSet, call: &Value) -> Plan {
                 requests_per_unit: limit["requestsPerUnit"].as_u64().unwrap().try_into().unwrap(),
                 unit: Unit::of(limit["unit"].as_str().unwrap()).unwrap(),
             }),
+            ..Descriptor::of(&[])
         })
         .collect();
     let mut plan = Plan::default();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   check       {"domain": text, "descriptors": [descriptor, …], "hits": number?,
-//!                "limits": boolean?}
+//!                "limits": boolean?, "pool": text?}
 //!   descriptor  {"user": "42", "path": "/login", "hits": number?, "limit": limit?}
 //!               {"entries": [{"key": "user", "value": "42"}, …], "hits": number?, "limit": limit?}
 //!   limit       {"requests_per_unit": number, "unit": "minute"}
@@ -50,6 +50,10 @@ pub(super) struct ParsedCheck<'a> {
     pub(super) has_hits: bool,
     /// Whether statuses list the state of every limit.
     pub(super) lists_limits: bool,
+    /// The pool to draw from.
+    pub(super) pool: Option<Cow<'a, str>>,
+    /// The pools that a check has charged, by descriptor, for its refund.
+    pub(super) charged_pools: Vec<Option<Box<str>>>,
     descriptors: SmallVec<[ParsedDescriptor; 4]>,
     /// Entries of all descriptors.
     entries: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>,
@@ -131,11 +135,14 @@ impl RequestParts<'_, '_> {
     #[inline]
     pub(super) fn descriptors(&self) -> SmallVec<[Descriptor<'_>; 4]> {
         let mut from = 0;
-        let descriptors = self.check.descriptors.iter().map(|described| {
+        let check = self.check;
+        let descriptors = check.descriptors.iter().enumerate().map(|(index, described)| {
             let to = described.entries_end;
             let entries = self.entries.get(from..to).unwrap_or_default();
             from = to;
-            Descriptor { entries, hits: described.hits, limit: described.limit }
+            let charged = check.charged_pools.get(index).and_then(|pool| pool.as_deref());
+            let pool = charged.or(check.pool.as_deref());
+            Descriptor { entries, hits: described.hits, limit: described.limit, pool }
         });
         descriptors.collect()
     }
@@ -189,12 +196,13 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
         }
         match self.durations {
             [] => {
-                self.one.read(&name, value, &["domain", "descriptors", "hits", "limits", "checks"])
+                let known = ["domain", "descriptors", "hits", "limits", "pool", "checks"];
+                self.one.read(&name, value, &known)
             }
             durations => {
                 let names = durations.iter().map(|duration| duration.name);
-                let known: SmallVec<[&str; 6]> =
-                    ["domain", "descriptors", "hits", "limits"].into_iter().chain(names).collect();
+                let known = ["domain", "descriptors", "hits", "limits", "pool"];
+                let known: SmallVec<[&str; 7]> = known.into_iter().chain(names).collect();
                 self.one.read(&name, value, &known)
             }
         }
@@ -205,7 +213,7 @@ impl<'de> ObjectFields<'de> for BodyFields<'de> {
             self.checks.push(self.one.check()?);
         } else if self.one.is_any() {
             return Err(E::custom(
-                "`checks` stands alone; put `domain`, `descriptors`, `hits` and `limits` into each check",
+                "`checks` stands alone; put `domain`, `descriptors`, `hits`, `limits` and `pool` into each check",
             ));
         } else if self.checks.is_empty() {
             return Err(E::custom("`checks` is empty; send at least one check"));
@@ -223,6 +231,7 @@ struct CheckFields<'a> {
     domain: bool,
     hits: bool,
     limits: bool,
+    pool: bool,
     descriptors: bool,
 }
 
@@ -232,7 +241,7 @@ struct CheckItems<'r, 'a>(&'r mut SmallVec<[ParsedCheck<'a>; 1]>);
 impl<'a> CheckFields<'a> {
     /// Whether any field was read.
     const fn is_any(&self) -> bool {
-        self.domain || self.hits || self.limits || self.descriptors
+        self.domain || self.hits || self.limits || self.pool || self.descriptors
     }
 
     fn read<A: MapAccess<'a>>(
@@ -258,6 +267,10 @@ impl<'a> CheckFields<'a> {
             "limits" => {
                 reject_duplicate(std::mem::replace(&mut self.limits, true))?;
                 self.check.lists_limits = value.boolean()?;
+            }
+            "pool" => {
+                reject_duplicate(std::mem::replace(&mut self.pool, true))?;
+                self.check.pool = Some(value.text()?);
             }
             _ => return Err(unknown_field(name, known)),
         }
@@ -299,7 +312,7 @@ impl<'de> ObjectFields<'de> for CheckFields<'de> {
         name: Cow<'de, str>,
         value: FieldValue<'_, '_, A>,
     ) -> Result<(), A::Error> {
-        self.read(&name, value, &["domain", "descriptors", "hits", "limits"])
+        self.read(&name, value, &["domain", "descriptors", "hits", "limits", "pool"])
     }
 }
 

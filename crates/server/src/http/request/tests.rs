@@ -63,7 +63,7 @@ fn what_is_wrong_is_told_with_its_place_and_a_remedy() {
         (
             r#"{"domian":"s"}"#,
             "domian",
-            "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, limits, checks",
+            "unknown field `domian`; did you mean `domain`? known are domain, descriptors, hits, limits, pool, checks",
         ),
         (r#"{"domain":"s","domain":"s"}"#, "domain", "occurs twice"),
         (r#"{"domain":"s","hits":-1}"#, "hits", "got `-1`; to give hits back, send"),

@@ -63,7 +63,11 @@ pub fn contents<'a>(set: &'a RuleSet, domain: &str) -> Contents<'a> {
             let below: Vec<Configured<'a>> = node.below().collect();
             path.push(node);
             match node.rule() {
-                Some(no) => all.rules.push(LocatedRule { set, no, nodes: path.clone() }),
+                Some(no) => all.rules.extend(set.pools(no).map(|no| LocatedRule {
+                    set,
+                    no,
+                    nodes: path.clone(),
+                })),
                 None if below.is_empty() => all.exempt.push(path_of(path)),
                 None => {}
             }
@@ -92,6 +96,15 @@ impl<'a> LocatedRule<'a> {
     #[must_use]
     pub fn of(set: &'a RuleSet, no: RuleNo) -> Self {
         Self { set, no, nodes: set.descriptors_to(no) }
+    }
+
+    /// The rule and its further pools, in the order that requests draw from them; nothing if it has
+    /// none.
+    #[must_use]
+    pub fn pools(&self) -> Vec<String> {
+        let all: Vec<RuleNo> = self.set.pools(self.set.first_pool(self.no)).collect();
+        let all = if all.len() > 1 { all } else { Vec::new() };
+        all.into_iter().map(|no| self.set.id(no)).collect()
     }
 
     /// The rule itself.
