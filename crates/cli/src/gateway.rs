@@ -125,6 +125,7 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
         path: path.clone(),
         listen: options.listen,
         has_own_admin: vars.get("SLUICEGATE_ADMIN").is_some(),
+        has_own_webhook: vars.get("SLUICEGATE_WEBHOOK_URL").is_some(),
         has_own_rules: !settings.paths.is_empty(),
     };
     let refused = |error: ConfigError| match error {
@@ -138,6 +139,9 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
     let config = loaded.config.clone();
     if let Some(admin) = config.admin {
         vars.set_flag("--admin", admin.to_string());
+    }
+    if let Some(webhook) = &config.webhook {
+        vars.set_flag("--webhook-url", webhook.clone());
     }
     if !config.rules.is_empty() {
         options::set_rules(vars, &config.rules)?;

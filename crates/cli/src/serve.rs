@@ -117,6 +117,9 @@ pub(crate) struct ServeArgs {
     /// Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL")]
     traces: Option<String>,
+    /// Send events to this URL, such as thresholds of budgets that are reached (`notify`)
+    #[arg(long, value_name = "URL")]
+    webhook_url: Option<String>,
     #[command(flatten)]
     reading: ReadArgs,
     /// Print the addresses as one JSON object
@@ -171,6 +174,7 @@ impl ServeArgs {
             ("--log-level", &self.log_level),
             ("--log-format", &self.log_format),
             ("--traces", &self.traces),
+            ("--webhook-url", &self.webhook_url),
         ];
         for (flag, text) in texts {
             if let Some(text) = text {

@@ -38,6 +38,8 @@ pub struct ConfigFile {
     pub listen: Option<SocketAddr>,
     /// Whether a flag or a variable stands in place of `admin`.
     pub has_own_admin: bool,
+    /// Whether a flag or a variable stands in place of `webhook`.
+    pub has_own_webhook: bool,
     /// Whether a flag or a variable stands in place of `rules`.
     pub has_own_rules: bool,
 }
@@ -87,6 +89,9 @@ impl ConfigFile {
             config.listeners = vec![ListenerConfig::new(address)];
         } else if config.listeners.is_empty() {
             config.listeners.push(ListenerConfig::new(DEFAULT_LISTEN));
+        }
+        if self.has_own_webhook {
+            config.webhook = None;
         }
         if self.has_own_admin {
             config.admin = None;
@@ -180,6 +185,7 @@ impl ConfigFollower {
         let (new, old) = (&loaded.config, &self.active);
         let changes = [
             ("admin", new.admin != old.admin),
+            ("webhook", new.webhook != old.webhook),
             ("handover", new.handover != old.handover),
             ("rules", new.rules != old.rules),
         ];

@@ -46,7 +46,6 @@ pub mod gateway;
 mod handler;
 mod header_changes;
 mod held_ticket;
-mod https_client;
 pub mod identity;
 mod limit;
 mod listener;

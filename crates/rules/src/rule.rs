@@ -56,6 +56,8 @@ pub struct RuleExtras {
     pub priority: Option<u8>,
     /// The pools that requests draw from, in this order, when the limits deny them.
     pub pools: Vec<PoolConfig>,
+    /// The thresholds of the quota that are reported, in percent, ascending.
+    pub notify: Vec<u16>,
 }
 
 /// A further pool of a rule: limits with a counter of their own for each identity. The settings
@@ -70,6 +72,10 @@ pub struct PoolConfig {
 
 /// Maximum number of further pools of a rule.
 pub const POOLS_MAX: usize = 7;
+/// Maximum number of thresholds of a rule.
+pub const NOTIFY_MAX: usize = 8;
+/// The highest threshold, in percent: usage may exceed the quota, as a debt or by the mode.
+pub const THRESHOLD_MAX: u16 = 1_000;
 
 /// The limits of a rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -294,6 +300,54 @@ impl RuleConfig {
     #[must_use]
     pub fn pools(&self) -> &[PoolConfig] {
         self.rare.as_ref().map_or(&[], |rare| &rare.pools)
+    }
+
+    /// The thresholds of the quota that are reported, in percent, ascending.
+    #[inline]
+    #[must_use]
+    pub fn notify(&self) -> &[u16] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.notify)
+    }
+
+    /// Why the thresholds of the rule cannot be reported, if it has any.
+    ///
+    /// ```
+    /// use sluicegate_rules::rule::{Limits, RuleConfig, RuleExtras};
+    ///
+    /// let mut rule = RuleConfig::new(Limits::Unlimited);
+    /// assert_eq!(rule.refused_notify(), None);
+    /// rule.rare = Some(Box::new(RuleExtras { notify: vec![80], ..RuleExtras::default() }));
+    /// assert!(rule.refused_notify().is_some_and(|reason| reason.contains("a quota")));
+    /// ```
+    #[must_use]
+    pub fn refused_notify(&self) -> Option<&'static str> {
+        const NO_QUOTA: &str = "`notify` needs a limit with a quota, and this one has none";
+        const SEVERAL: &str = "`notify` needs a single limit, whose usage every answer tells";
+        let thresholds = self.notify();
+        let refused = |limits: &[LimitConfig]| match limits {
+            [one] => {
+                let has_quota = !matches!(
+                    one.algorithm(),
+                    "concurrency" | "unlimited" | "smooth_bursty" | "warm_up"
+                );
+                (!has_quota).then_some(NO_QUOTA)
+            }
+            _ => Some(SEVERAL),
+        };
+        let is_ascending = thresholds.is_sorted_by(|one, next| one < next);
+        let in_range = thresholds.iter().all(|one| (1..=THRESHOLD_MAX).contains(one));
+        match &self.limits {
+            _ if thresholds.is_empty() => None,
+            _ if !is_ascending || !in_range || thresholds.len() > NOTIFY_MAX => {
+                Some("`notify` needs up to 8 ascending thresholds from 1% to 1000%")
+            }
+            Limits::Unlimited => Some(NO_QUOTA),
+            Limits::Envoy { .. } => None,
+            Limits::Native(limits) => {
+                let pools = self.pools().iter().find_map(|pool| refused(&pool.limits));
+                refused(limits).or(pools)
+            }
+        }
     }
 
     /// Why the rule cannot have its pools, if it has any.

@@ -20,6 +20,7 @@ use sluicegate_server::health::Health;
 use sluicegate_server::metrics;
 use sluicegate_server::rls::json;
 use sluicegate_server::telemetry::{Endpoint, Event, Fault};
+use sluicegate_server::webhook::{self, WebhookOptions};
 
 fn service(rules: RuleSet) -> App {
     App::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
@@ -380,7 +381,10 @@ fn shared(rules: RuleSet) -> App {
     let engine = Engine::builder(rules).metric_values(1).build().unwrap();
     let shared = RedisBackend::attach(engine.clone(), Store::new(link, StoreOptions::default()));
     let (options, health) = (Default::default(), Health::default());
-    App::redis_builder(shared).options(options).health(health).build()
+    let app = App::redis_builder(shared).options(options).health(health).build();
+    let webhook = WebhookOptions { url: "http://127.0.0.1:1/".parse().unwrap(), secret: None };
+    app.add_metrics(webhook::start(Some(webhook)).unwrap().0);
+    app
 }
 
 #[tokio::test]

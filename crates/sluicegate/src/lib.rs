@@ -140,7 +140,8 @@ pub use engine::{
 };
 pub use engine::{
     Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, ListedValue, MemoryBackend,
-    Operation, Reloaded, Returned, Snapshot, Stats, Status, ValueStats,
+    Operation, REMEMBERED_MAX, Reloaded, Returned, Snapshot, Stats, Status, ThresholdReached,
+    UsageListener, ValueStats,
 };
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};

@@ -48,6 +48,9 @@ pub(crate) struct GatewayArgs {
     /// redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Send events to this URL, such as thresholds of budgets that are reached (`notify`)
+    #[arg(long, value_name = "URL")]
+    webhook_url: Option<String>,
     /// Worker threads [default: one for each core]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
@@ -87,7 +90,12 @@ impl GatewayArgs {
     }
 
     fn read_from(&self, mut vars: Vars) -> anyhow::Result<(GatewayOptions, Vars)> {
-        for (flag, text) in [("--admin", &self.admin), ("--store", &self.store)] {
+        let flags = [
+            ("--admin", &self.admin),
+            ("--store", &self.store),
+            ("--webhook-url", &self.webhook_url),
+        ];
+        for (flag, text) in flags {
             if let Some(text) = text {
                 vars.set_flag(flag, text);
             }

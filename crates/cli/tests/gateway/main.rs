@@ -41,4 +41,5 @@ mod tls;
 mod tls_identity;
 mod tokens;
 mod verdicts;
+mod webhook;
 mod wire;

@@ -5,6 +5,7 @@
 pub mod browser;
 pub mod http;
 pub mod process;
+pub mod receiver;
 pub mod service;
 pub mod terminal;
 pub mod upstream;

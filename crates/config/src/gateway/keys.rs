@@ -89,6 +89,12 @@ pub(crate) const GATEWAY: Section = Section {
             "Address of the admin endpoint: metrics, readiness, configuration. Default: `127.0.0.1:6070`.",
         ),
         key(
+            "webhook",
+            Kind::Text,
+            "https://example.com/hooks/sluicegate",
+            "URL that events are sent to, such as thresholds of budgets that are reached (`notify` of a rule). Default: none.",
+        ),
+        key(
             "handover",
             Kind::Text,
             "/run/sluicegate/handover.sock",

@@ -46,6 +46,8 @@ pub struct GatewayConfig {
     pub listeners: Vec<ListenerConfig>,
     /// `admin`: address of the admin endpoint.
     pub admin: Option<SocketAddr>,
+    /// `webhook`: URL that events are sent to.
+    pub webhook: Option<String>,
     /// `handover`: UNIX socket over which the next process takes the listening sockets.
     pub handover: Option<PathBuf>,
     /// `rules`: files of rules.
@@ -230,6 +232,7 @@ impl Default for GatewayConfig {
         Self {
             listeners: Vec::new(),
             admin: None,
+            webhook: None,
             handover: None,
             rules: Vec::new(),
             trusted_proxies: Vec::new(),

@@ -55,6 +55,7 @@ impl GatewayReader<'_> {
                 self.one_or_many(&value, GATEWAY.example_of("listen"), Self::listener);
         }
         config.admin = self.get(&mut fields, &GATEWAY, "admin", parse::address);
+        config.webhook = self.get(&mut fields, &GATEWAY, "webhook", parse::webhook);
         let handover = self.get(&mut fields, &GATEWAY, "handover", parse::path);
         config.handover = handover.map(|path| self.base.join(path));
         self.origins.has_rules = fields.written("rules") != "nothing";

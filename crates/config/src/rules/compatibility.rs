@@ -68,6 +68,7 @@ impl Reader<'_> {
         let waiting = checked.iter().find_map(|one| unwaiting(rule.on_limit, one));
         refuse(self, Key::OnLimit, waiting.or_else(|| shadowed(rule)));
         fits = fits.and(self.fit_pools(input, found, rule));
+        fits = fits.and(self.fit_notify(input, found, rule));
         if fits.is_ok() {
             self.warn_overridden_consistency(input, found, rule);
             self.warn_long_sync_interval(input, found, rule, &checked);

@@ -247,7 +247,7 @@ impl Reader<'_> {
 }
 
 /// The keys that configure the limits of a descriptor.
-pub(crate) const ON_LIMITS: [Key; 13] = [
+pub(crate) const ON_LIMITS: [Key; 14] = [
     Key::Id,
     Key::Mode,
     Key::ShadowMode,
@@ -259,6 +259,7 @@ pub(crate) const ON_LIMITS: [Key; 13] = [
     Key::OnLimit,
     Key::Overflow,
     Key::Pools,
+    Key::Notify,
     Key::DetailedMetric,
     Key::Metadata,
 ];

@@ -3,7 +3,7 @@
 use crate::suggest;
 
 /// Maximum number of keys.
-pub(super) const KEYS_MAX: usize = 34;
+pub(super) const KEYS_MAX: usize = 35;
 
 macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
@@ -71,6 +71,7 @@ keys! {
     RateLimit "rate_limit" Envoy [Descriptor],
     Limits "limits" Native [Descriptor],
     Pools "pools" Native [Descriptor],
+    Notify "notify" Native [Descriptor],
     Unit "unit" Envoy [RateLimit],
     RequestsPerUnit "requests_per_unit" Envoy [RateLimit],
     Unlimited "unlimited" Envoy [RateLimit],

@@ -14,6 +14,7 @@ mod glob;
 pub(crate) mod keys;
 pub(crate) mod lint;
 mod metadata;
+mod notify;
 pub(crate) mod pattern;
 pub(crate) mod pools;
 mod rate_limit;

@@ -34,6 +34,7 @@ struct Settings<'t> {
     metadata: Option<Metadata>,
     priority: Option<u8>,
     pools: Vec<PoolConfig>,
+    notify: Vec<u16>,
 }
 
 impl Reader<'_> {
@@ -99,7 +100,7 @@ impl Reader<'_> {
 
 /// Applies the settings to a rule.
 fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
-    let Settings { replaces, metadata, priority, pools, id, .. } = settings;
+    let Settings { replaces, metadata, priority, pools, notify, id, .. } = settings;
     rule.mode = settings.mode;
     rule.consistency = settings.consistency;
     rule.on_store_failure = settings.on_store_failure.unwrap_or(rule.on_store_failure);
@@ -112,7 +113,7 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     names.replaces = replaces.iter().map(|(_, at)| *at).collect();
     rule.name = id.map(|(id, _)| id.into());
     let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-    let rare = RuleExtras { replaces, metadata, priority, pools };
+    let rare = RuleExtras { replaces, metadata, priority, pools, notify };
     rule.rare = (rare != RuleExtras::default()).then(|| Box::new(rare));
     rule
 }
@@ -218,6 +219,10 @@ impl Reader<'_> {
             Some(pair) => self.pools(&input.field(pair)),
             None => Ok(Vec::new()),
         };
+        let notify = match found.get(Key::Notify) {
+            Some(pair) => self.notify(&input.field(pair)),
+            None => Ok(Vec::new()),
+        };
         let id_at = found.get(Key::Id).map_or(input.at(), |pair| pair.value.at);
         Ok(Settings {
             mode: mode?,
@@ -233,6 +238,7 @@ impl Reader<'_> {
             metadata: metadata?,
             priority: priority?,
             pools: pools?,
+            notify: notify?,
         })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Part};
-use sluicegate_rules::rule::{POOLS_MAX, PRIORITY_MAX};
+use sluicegate_rules::rule::{NOTIFY_MAX, POOLS_MAX, PRIORITY_MAX};
 
 use super::limits::{example, limits};
 use super::values::{
@@ -118,6 +118,12 @@ fn property(key: Key, level: Level) -> Value {
             json!([{ "unit": "minute", "requests_per_unit": 100 }]),
         ),
         Key::Pools => return pools(),
+        Key::Notify => (
+            "Thresholds of the quota, in ascending order; an event is reported when an identity \
+             reaches one.",
+            thresholds(),
+            json!([["50%", "80%", "100%"]]),
+        ),
         Key::Unit => ("Window of the limit.", text_or_nothing(), json!(["minute"])),
         Key::RequestsPerUnit => ("Requests per window; 0 if omitted.", requests(), json!([100])),
         Key::Unlimited => {
@@ -210,6 +216,18 @@ fn networks() -> Value {
         "pattern": NETWORK,
         "items": { "type": "string", "pattern": NETWORK },
         "minItems": 1,
+    })
+}
+
+/// A percentage, or a list of them.
+fn thresholds() -> Value {
+    json!({
+        "type": ["string", "array"],
+        "items": percent(),
+        "minItems": 1,
+        "maxItems": NOTIFY_MAX,
+        "if": { "type": "string" },
+        "then": percent(),
     })
 }
 

@@ -14,7 +14,7 @@ use rustls::RootCertStore;
 use tokio::time::timeout;
 
 use super::schedule::wall_clock;
-use crate::https_client::{HttpsClient, describe, https_client};
+use sluicegate_server::https_client::{HttpsClient, describe, https_client};
 
 /// Of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);

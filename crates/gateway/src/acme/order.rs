@@ -10,7 +10,7 @@ use instant_acme::{
 use sluicegate_config::gateway::listener::{AcmeChallenge, AcmeConfig};
 
 use super::challenge::{Challenges, PendingChallenge};
-use crate::https_client::describe;
+use sluicegate_server::https_client::describe;
 
 /// Of the verification, and of the issuance.
 const POLL: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));

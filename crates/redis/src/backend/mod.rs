@@ -254,6 +254,9 @@ impl RedisBackend {
             }
             rules.sweep_now_and_then(now);
         }
+        if matches!(operation, Operation::Refund | Operation::Reset) {
+            rules.observe_usage(checked);
+        }
         rules.estimate_slot_waits(checked, now);
         Ok(())
     }

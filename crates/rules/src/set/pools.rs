@@ -1,5 +1,6 @@
 //! Pools: a rule is followed by its further pools, each with a number of its own.
 
+use super::identity::write_pool;
 use super::{RuleNo, RuleSet};
 use crate::plan::Target;
 use crate::request::{Descriptor, Request};
@@ -70,6 +71,16 @@ impl RuleSet {
     #[must_use]
     pub fn pool_named(&self, first: RuleNo, name: &str) -> Option<RuleNo> {
         self.pools(first).find(|no| self.pool_of(*no) == Some(name))
+    }
+
+    /// An identity of a rule or of one of its pools without the name of the pool.
+    #[must_use]
+    pub fn without_pool<'a>(&self, no: RuleNo, identity: &'a [u8]) -> &'a [u8] {
+        let mut suffix = Vec::new();
+        if let Some(pool) = self.pool_of(no) {
+            write_pool(pool, &mut suffix);
+        }
+        identity.strip_suffix(&*suffix).unwrap_or(identity)
     }
 
     /// The further pools of the descriptors of a request, as descriptors that name them, each with

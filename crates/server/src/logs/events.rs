@@ -7,7 +7,8 @@
 //!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
 //!   [`certificate_validity`], [`store_disconnected`], [`store_partly_down`],
 //!   [`store_rejects_writes`], [`store_lost_data`], [`unknown_domain`], [`more_unknown_domains`],
-//!   [`statsd_failed`], [`traces_lost`], [`drain_timed_out`]
+//!   [`statsd_failed`], [`threshold_reached`], [`traces_lost`], `webhook_failed`,
+//!   [`drain_timed_out`]
 //! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`],
@@ -24,11 +25,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sluicegate::rules::request::Entry;
-use sluicegate::{Reloaded, Saved};
+use sluicegate::{Reloaded, Saved, ThresholdReached};
 use tracing::{debug, error, field, info, trace, warn};
 
 use crate::server::Addresses;
 use crate::tls::{Validity, ValidityWarning};
+use crate::webhook::WebhookOptions;
 
 // === life cycle ===
 
@@ -103,6 +105,18 @@ pub fn store_disconnected(address: &str, error: &str, lasted: Duration, policies
         seconds,
         "the store cannot be reached: `on_store_failure` of each rule applies: {policies}"
     );
+}
+
+/// An identity has reached a threshold of its budget.
+pub fn threshold_reached(reached: &ThresholdReached<'_>, rule: &str, descriptor: &str) {
+    let ThresholdReached { limit, threshold, used, quota, .. } = *reached;
+    let domain = reached.domain();
+    warn!(domain, rule, limit, descriptor, threshold, used, quota, "budget threshold reached");
+}
+
+/// An event was not delivered.
+pub(crate) fn webhook_failed(webhook: &WebhookOptions, attempts: u32, reason: &str) {
+    warn!(%webhook, attempts, reason, "event not delivered to the webhook");
 }
 
 /// Some primaries of a Cluster do not reply, for some time already.

@@ -200,6 +200,10 @@ fn put_state(page: &mut Page, service: &App) {
     let is_shadow = service.options().shadow_mode;
     page.gauge("sluicegate_shadow_mode", help).value(u8::from(is_shadow));
 
+    let help = "Reached thresholds of budgets that were not reported: too many identities.";
+    page.counter("sluicegate_threshold_unreported_total", help)
+        .value(service.engine().unreported_thresholds());
+
     let memory = service.engine().memory();
     let help = "Counters in memory, including expired ones that are not evicted yet.";
     page.gauge("sluicegate_store_entries", help).value(memory.entries());

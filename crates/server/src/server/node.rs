@@ -23,6 +23,7 @@ use crate::settings::{self, Settings};
 use crate::statsd::StatsdSink;
 use crate::traces::{self, Exporter};
 use crate::unmatched::UnmatchedPolicy;
+use crate::webhook::{self, Delivery};
 
 /// A process that is ready to serve, without the endpoints of its protocols.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub struct Node {
     rules: FollowedRules,
     snapshots: Option<Snapshots>,
     exporter: Option<Exporter>,
+    delivery: Option<Delivery>,
     pub(super) admin: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -104,6 +106,9 @@ impl Node {
             if settings.needs_domain { Health::requiring_domain() } else { Health::default() };
         let traces = settings.traces.clone().map(traces::start).transpose();
         let (tracer, exporter) = traces.map_err(|error| failed_to("export traces", error))?.unzip();
+        let (reporter, delivery) = webhook::start(settings.webhook.clone())
+            .map_err(|error| failed_to("send events to the webhook", error))?;
+        engine.set_usage_listener(reporter.clone());
         let app = match &settings.store {
             settings::Store::Memory => App::builder(engine),
             settings::Store::Redis(redis) => {
@@ -118,6 +123,7 @@ impl Node {
             .memory_budget(MemoryBudget::new(settings.memory_budget))
             .health(health)
             .build();
+        app.add_metrics(reporter);
         snapshot::report(&app, snapshots.as_ref(), &restoration);
         let rules = FollowedRules::load(&app, &settings)?;
         let mut listen = |address| match inherited(address) {
@@ -136,7 +142,7 @@ impl Node {
             }
             None => None,
         };
-        Ok(Self { settings, app, rules, snapshots, exporter, admin, metrics })
+        Ok(Self { settings, app, rules, snapshots, exporter, delivery, admin, metrics })
     }
 
     /// State that all endpoints share.
@@ -183,7 +189,7 @@ impl Node {
     where
         E: Future<Output = io::Result<()>>,
     {
-        let Self { settings, app, rules, snapshots, exporter, admin, metrics } = self;
+        let Self { settings, app, rules, snapshots, exporter, delivery, admin, metrics } = self;
         let stopping = Stopping(watch::Sender::new(false));
         let served = endpoints(&stopping);
         let limits = endpoints::admin_limits(&settings);
@@ -245,8 +251,14 @@ impl Node {
                 exporter.run(stopping.stopped()).await;
             }
         };
+        let delivered = async {
+            if let Some(delivery) = delivery {
+                delivery.run(app.engine().clock().clone(), stopping.stopped()).await;
+            }
+        };
+        let sent = async { tokio::join!(exported, counters_sent, delivered) };
         let ended = tokio::select! {
-            ended = async { tokio::join!(served, admin, metrics, shutdown, exported, counters_sent) } => ended,
+            ended = async { tokio::join!(served, admin, metrics, shutdown, sent) } => ended,
             () = background => return Ok(()),
         };
         if let Some(snapshots) = &snapshots {
@@ -258,7 +270,7 @@ impl Node {
             engine.backend().store().leave().await;
         }
         events::stopped();
-        let (served, admin, metrics, (), (), ()) = ended;
+        let (served, admin, metrics, ..) = ended;
         served.and(admin).and(metrics)
     }
 }

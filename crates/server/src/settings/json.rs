@@ -104,6 +104,10 @@ impl Settings {
             "identities_max": self.identities_max,
             "log": log,
             "traces": traces,
+            "webhook": self.webhook.as_ref().map(|webhook| json!({
+                "url": webhook.to_string(),
+                "secret": webhook.secret.as_ref().map(|_| "hidden"),
+            })),
         })
     }
 }

@@ -14,6 +14,7 @@ mod traces;
 mod unknown;
 mod unsupported;
 mod vars;
+mod webhook;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
 use crate::unmatched::UnmatchedPolicy;
+use crate::webhook::WebhookOptions;
 pub use operators::MetricsSettings;
 pub use rules::RulesSettings;
 pub use store::{RedisServer, RedisSettings, Store};
@@ -109,6 +111,8 @@ pub struct Settings {
     pub log: logs::Options,
     /// Tracing, if it is enabled.
     pub traces: Option<crate::traces::Options>,
+    /// Where events are sent to, if anywhere.
+    pub webhook: Option<WebhookOptions>,
     /// Whether the addresses are printed as JSON.
     pub json: bool,
 }
@@ -224,6 +228,7 @@ impl Settings {
             identities_max,
             log: log(read),
             traces: traces::read(read),
+            webhook: webhook::read(read),
             json: read.is_true("SLUICEGATE_JSON"),
         }
     }

@@ -101,7 +101,7 @@ fn endpoint(read: &mut Reader<'_>, own: bool) -> Option<Uri> {
 }
 
 /// Parses a URL and drops its user name and password, which `/config` would show.
-fn url(text: &str) -> Option<Uri> {
+pub(super) fn url(text: &str) -> Option<Uri> {
     let mut parts = Uri::from_str(text).ok()?.into_parts();
     let scheme = parts.scheme.as_ref()?;
     let authority = parts.authority.as_ref()?;

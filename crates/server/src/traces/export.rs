@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Uri;
 use http::uri::Scheme;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry::KeyValue;
 use opentelemetry_http::hyper::HyperClient;
@@ -24,14 +24,14 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use parking_lot::Mutex;
-use rustls::crypto::ring;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Counts, Options, Protocol};
+use crate::https_client::{describe, https_connector, native_roots};
 use crate::logs::events;
 
 /// The receiving end of a tracer's queue.
@@ -165,14 +165,7 @@ impl Exporter {
 
 fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterError> {
     let endpoint = endpoint(options, "http://localhost:4318/v1/traces");
-    let provider = Arc::new(ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(ExporterError::new)?
-        .with_root_certificates(roots(&endpoint, options)?)
-        .with_no_client_auth();
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+    let connector = https_connector(roots(&endpoint, options)?).map_err(ExporterError)?;
     let client =
         OtlpHttpClient { inner: HyperClient::new(connector, options.timeout, None), cause };
     let headers = options.headers.iter();
@@ -223,10 +216,7 @@ fn roots(endpoint: &Uri, options: &Options) -> Result<RootCertStore, ExporterErr
     if endpoint.scheme() != Some(&Scheme::HTTPS) {
         return Ok(roots);
     }
-    let Some(pem) = read_certificate(options)? else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        return Ok(roots);
-    };
+    let Some(pem) = read_certificate(options)? else { return Ok(native_roots()) };
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let added = certificate.map(|certificate| roots.add(certificate));
         added.map_err(ExporterError::new)?.map_err(ExporterError::new)?;
@@ -257,15 +247,9 @@ impl HttpClient for OtlpHttpClient {
         request: http::Request<Bytes>,
     ) -> Result<http::Response<Bytes>, HttpError> {
         let result = self.inner.send_bytes(request).await;
-        *self.cause.0.lock() = result.as_ref().err().map(|error| with_sources(&**error));
+        *self.cause.0.lock() = result.as_ref().err().map(|error| describe(&**error));
         result
     }
-}
-
-/// The error and its sources, separated by colons.
-fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let sources = std::iter::successors(Some(error), |&error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl ExporterError {

@@ -45,6 +45,8 @@ pub(super) struct ActiveRules {
     pub(super) unmatched: UnmatchedCounters,
     /// Whether any rule has a concurrency limit.
     pub(super) has_slots: bool,
+    /// Whether thresholds of any rule are reported.
+    pub(super) has_notify: bool,
     /// Whether a denied hit changes counters of any rule. Only where rules have pools.
     pub(super) counts_denied: bool,
 }
@@ -123,6 +125,7 @@ impl ActiveRules {
             has_local: local().next().is_some(),
             has_eventual: local().any(is_eventual),
             has_slots: rules.rules().any(|no| has_slots(rules.rule(no))),
+            has_notify: rules.rules().any(|no| !rules.rule(no).notify().is_empty()),
             counts_denied: rules.has_pools()
                 && rules
                     .rules()
@@ -267,6 +270,11 @@ impl RuleSlot {
 }
 
 impl RuleState {
+    /// Distinguishes it from those of other rules.
+    pub(super) const fn number(&self) -> usize {
+        self.number
+    }
+
     pub(super) fn limiter(&self) -> Option<&Limiter> {
         self.limiter.get()
     }
@@ -370,6 +378,9 @@ pub(super) fn check_all(rules: &RuleSet) -> Result<(), LimitError> {
         };
         if let Some(reason) = written.refused_pools() {
             return Err(in_rule(LimitError::Pools { reason }));
+        }
+        if let Some(reason) = written.refused_notify() {
+            return Err(in_rule(LimitError::Notify { reason }));
         }
         let limits = limits_of(written);
         check_count(limits.len()).map_err(|error| in_rule(error.into()))?;

@@ -9,6 +9,7 @@ use sluicegate_rules::set::RuleSet;
 
 use super::active_rules::{ActiveRules, Overrides, refuse_reserved};
 use super::stats::{NEAR_LIMIT_RATIO, NearLimit};
+use super::usage::UsageMonitor;
 use super::value_stats::ValueBudget;
 use super::{Engine, EngineState, LimiterStore, MemoryBackend};
 use crate::clock::{Clock, TimeSource};
@@ -156,6 +157,7 @@ impl EngineBuilder {
             reloading: Mutex::new(()),
             load: Mutex::new(None),
             next_swept: AtomicUsize::new(0),
+            usage: UsageMonitor::default(),
         };
         Ok(Engine { state: Arc::new(state), backend: Arc::new(MemoryBackend) })
     }

@@ -108,7 +108,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     ) -> Result<(), HoldError> {
         self.hold(&|cost| Op::Reserve { cost, ttl, holder }, call, holder, checked).await?;
         call.rules.take_slots(&checked.plan, Some(ttl));
-        call.rules.finish_held(checked, &call);
+        call.rules.finish_reserved(checked, &call);
         Ok(())
     }
 
@@ -184,6 +184,7 @@ impl<B: Backend + ?Sized> Engine<B> {
             Op::CommitPart { cost: step.cost, holder }
         };
         let answers = self.update_held(&op, call, checked).await?;
+        call.rules.observe_usage(checked);
         let shared = answers.into_iter().filter(|(index, _)| !has_own_hits(*index));
         Ok(shared.filter_map(|(_, answer)| answer.held).min().unwrap_or(0))
     }
@@ -415,6 +416,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         }
         repeat(rules, Operation::Hit, plan, statuses);
         all.truncate(checked);
+        rules.observe_usage(checked);
         match returned.or(freed) {
             Some(returned) => Ok(returned),
             None if is_limited => Err(HoldError::Unknown),
@@ -429,6 +431,14 @@ impl Snapshot<'_> {
     pub(super) fn finish_held(&self, checked: &mut Checked, call: &Call<'_>) {
         if checked.allowed || !call.retries {
             self.count_decided(checked);
+        }
+        self.estimate_slot_waits(checked, call.now);
+    }
+
+    /// The same for a reservation.
+    pub(super) fn finish_reserved(&self, checked: &mut Checked, call: &Call<'_>) {
+        if checked.allowed || !call.retries {
+            self.count_reserved(checked);
         }
         self.estimate_slot_waits(checked, call.now);
     }

@@ -75,6 +75,9 @@ impl MemoryBackend {
             }
             rules.sweep_now_and_then(now);
         }
+        if matches!(operation, Operation::Refund | Operation::Reset) {
+            rules.observe_statuses(plan, statuses);
+        }
         if !*allowed {
             rules.estimate_slot_waits(checked, now);
         }

@@ -17,6 +17,7 @@ mod reload;
 mod slots;
 mod stats;
 mod unmatched;
+mod usage;
 mod value_stats;
 #[cfg(feature = "tokio")]
 mod wait;
@@ -43,6 +44,7 @@ pub use inspect::{Inspected, LimitState};
 pub use memory::MemoryBackend;
 pub use reload::Reloaded;
 pub use stats::Stats;
+pub use usage::{REMEMBERED_MAX, ThresholdReached, UsageListener};
 pub use value_stats::{ListedValue, ValueStats};
 #[cfg(feature = "tokio")]
 pub use wait::Waited;
@@ -55,6 +57,7 @@ use crate::memory::Memory;
 use active_rules::{ActiveRules, Overrides};
 use backend::{Backend, Call, Deferred, StoreError};
 use stats::NearLimit;
+use usage::UsageMonitor;
 use value_stats::ValueBudget;
 
 /// Enforces a set of rules on requests.
@@ -121,6 +124,7 @@ struct EngineState {
     load: Mutex<Option<(u64, Timestamp)>>,
     /// The rule whose memory is swept next.
     next_swept: AtomicUsize,
+    usage: UsageMonitor,
 }
 
 /// What limiters are made of, beside their limits.

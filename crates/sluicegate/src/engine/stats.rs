@@ -114,8 +114,13 @@ impl Snapshot<'_> {
         self.engine.overrides.hits().read().into()
     }
 
-    /// Counts a hit by the verdicts of its steps.
+    /// Counts a hit by the verdicts of its steps, and observes the usage of its identities.
     pub fn count(&self, plan: &Plan, statuses: &[Status]) {
+        self.count_hits(plan, statuses);
+        self.observe_statuses(plan, statuses);
+    }
+
+    fn count_hits(&self, plan: &Plan, statuses: &[Status]) {
         for (index, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
             let Some(mode) = self.charge_mode(Operation::Hit, step) else { continue };
             let ChargeMode { limits, is_once, .. } = mode;
@@ -136,8 +141,14 @@ impl Snapshot<'_> {
 
     /// Counts a hit, unless it was decided without its limits.
     pub fn count_decided(&self, checked: &Checked) {
+        self.count_reserved(checked);
+        self.observe_usage(checked);
+    }
+
+    /// The same for a reservation, whose usage is known when it is settled.
+    pub(super) fn count_reserved(&self, checked: &Checked) {
         if checked.listed().is_none() && checked.denied_unmatched().is_none() {
-            self.count(&checked.plan, &checked.statuses);
+            self.count_hits(&checked.plan, &checked.statuses);
         }
     }
 

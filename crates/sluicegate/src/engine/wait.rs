@@ -134,7 +134,10 @@ impl<B: Backend + ?Sized> Engine<B> {
             };
             let Some(retry_at) = retry_at else {
                 rules.take_slots(&checked.plan, ttl);
-                rules.finish_held(&mut checked, &call);
+                match ttl {
+                    Some(_) => rules.finish_reserved(&mut checked, &call),
+                    None => rules.finish_held(&mut checked, &call),
+                }
                 break (rules.owned(), now, max_wait);
             };
             drop(rules);

@@ -97,6 +97,11 @@ pub enum LimitError {
         /// The reason.
         reason: &'static str,
     },
+    /// Thresholds that cannot be reported.
+    Notify {
+        /// The reason.
+        reason: &'static str,
+    },
     /// The domain of limiters on a store, which cannot have other rules.
     ReservedDomain,
     /// A limit of a rule.
@@ -151,7 +156,7 @@ impl std::fmt::Display for LimitError {
                 "`{consistency}` needs {needs}, got `{got}`: use `Consistency::Strict`, or another \
                  limit"
             ),
-            Self::Pools { reason } => f.write_str(reason),
+            Self::Pools { reason } | Self::Notify { reason } => f.write_str(reason),
             Self::ReservedDomain => write!(
                 f,
                 "the domain `{LIMITER_DOMAIN}` is reserved for limiters of the library, whose \

@@ -44,6 +44,16 @@ pub(super) fn any_text(text: &str) -> Parsed<String> {
     Ok(text.to_owned())
 }
 
+/// A URL of HTTP or HTTPS.
+pub(super) fn webhook(text: &str) -> Parsed<String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let has_host = host.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']));
+    if !has_host || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return refuse("be a URL", text, "write it like `https://example.com/hook`");
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) fn path(text: &str) -> Parsed<PathBuf> {
     match text.trim() {
         "" => refuse("must be a path", text, "write it relative to this file, or absolute"),

@@ -210,6 +210,7 @@ fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
             tape.maybe(&mut text, "on_limit", &["deny"]);
             let pool = "[{ name: credits, limits: { algorithm: fixed_window, rate: 5/h } }]";
             tape.maybe(&mut text, "pools", &[pool]);
+            tape.maybe(&mut text, "notify", &["80%", "[50 %, '100%']"]);
         }
     }
     tape.maybe(&mut text, "on_store_failure", &["local", "allow", "deny", "error"]);

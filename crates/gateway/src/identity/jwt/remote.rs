@@ -12,7 +12,6 @@ use http_body::Body;
 use http_body_util::{BodyExt, Empty, Limited};
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
-use rustls::RootCertStore;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
@@ -21,7 +20,7 @@ use super::super::IdentityError;
 use super::super::follow::TaskGuard;
 use super::Keys;
 use super::keys::KeySet;
-use crate::https_client::{HttpsClient, describe, https_client};
+use sluicegate_server::https_client::{HttpsClient, describe, https_client, native_roots};
 
 /// Bounds of the time between two fetches.
 const REFRESH_MIN: Duration = Duration::from_secs(60);
@@ -145,9 +144,7 @@ where
 }
 
 fn client() -> Result<HttpsClient<Empty<Bytes>>, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    https_client(roots)
+    https_client(native_roots())
 }
 
 async fn fetch(

@@ -159,6 +159,10 @@ pub fn settings(rule: &RuleConfig) -> Vec<String> {
     if rule.quota_mode {
         all.push("quota mode".to_owned());
     }
+    if !rule.notify().is_empty() {
+        let percents: Vec<String> = rule.notify().iter().map(|one| format!("{one}%")).collect();
+        all.push(format!("notify at {}", percents.join(", ")));
+    }
     if !rule.replaces().is_empty() {
         let names: Vec<String> = rule.replaces().iter().map(|name| format!("`{name}`")).collect();
         all.push(format!("replaces {}", names.join(", ")));
