@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use sluicegate_config::units::{span, span_or_zero};
 use sluicegate_load::{
     AllowedHosts, Amount, Arrivals, KeyOrder, KeySpace, LoadError, Pace, Plan, Progress, Rate,
-    RequestSpec, Server, Target, count, plot, rate, words,
+    RequestSpec, Server, Target, Timer, count, plot, rate, words,
 };
 
 use crate::descriptor::entries;
@@ -200,6 +200,8 @@ impl BenchArgs {
             at_once: self.streams.or(self.pipeline).unwrap_or(at_once),
             threads: self.threads,
             timeout: timeout.to_duration(),
+            request_timeout: None,
+            timer: Timer::Exact,
             denied: if self.denied.is_empty() { vec![429] } else { self.denied.clone() },
             password: env::var(PASSWORD).ok().filter(|text| !text.is_empty()),
             server: match self.server_pid.as_slice() {
@@ -251,7 +253,7 @@ impl BenchArgs {
                 Ok(RequestSpec::Check { domain, descriptors: self.descriptors()? })
             }
             (BenchTarget::HttpGet, _) => {
-                Ok(RequestSpec::Get { path: path.unwrap_or_else(|| "/".to_owned()) })
+                Ok(RequestSpec::get(&path.unwrap_or_else(|| "/".to_owned())))
             }
             (BenchTarget::Resp, _) => {
                 let words =

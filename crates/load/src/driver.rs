@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::keys::Keys;
+use crate::plan::Timer;
 use crate::schedule::Schedule;
 use crate::tally::Tally;
 use crate::wire::Slot;
@@ -27,31 +28,24 @@ pub(crate) struct Phase {
     pub(crate) ends: Option<Instant>,
     /// Maximum number of requests.
     pub(crate) count: u64,
-    pub(crate) wait: Wait,
+    pub(crate) timer: Timer,
     /// The phase is aborted after this time without a response.
     pub(crate) timeout: Duration,
-}
-
-/// Timer of the scheduled times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// Spins for the last stretch, since timers are too coarse; I/O is polled on every turn.
-    Exact,
-    /// A timer alone; works on virtual time.
-    #[cfg(test)]
-    Timer,
+    /// A request without a response after this time is abandoned.
+    pub(crate) request_timeout: Option<Duration>,
 }
 
 /// Resolution of Tokio's timer, with its lateness.
-const TIMER: Duration = Duration::from_millis(2);
+const TIMER_RESOLUTION: Duration = Duration::from_millis(2);
 
 /// State shared by all slots.
 struct DriverState {
     state: RefCell<State>,
     /// Held by the next slot to send, in an open loop.
     turn: Mutex<()>,
-    wait: Wait,
+    timer: Timer,
     ends: Option<Instant>,
+    request_timeout: Option<Duration>,
 }
 
 struct State {
@@ -69,9 +63,10 @@ pub(crate) async fn drive<S: Slot + 'static>(
     phase: Phase,
     tally: Tally,
 ) -> (Vec<S>, Unsent) {
-    let Phase { keys, schedule, ends, count, wait, timeout } = phase;
+    let Phase { keys, schedule, ends, count, timer, timeout, request_timeout } = phase;
     let state = State { keys, schedule, left: count, tally, sent: 0 };
-    let shared = DriverState { state: RefCell::new(state), turn: Mutex::new(()), wait, ends };
+    let (state, turn) = (RefCell::new(state), Mutex::new(()));
+    let shared = DriverState { state, turn, timer, ends, request_timeout };
     let shared = Rc::new(shared);
     let mut tasks = JoinSet::new();
     for slot in slots {
@@ -110,8 +105,19 @@ async fn run_slot<S: Slot>(mut slot: S, shared: Rc<DriverState>) -> S {
     let capacity = slot.capacity();
     let (mut keys, mut due, mut received) = (Vec::new(), Vec::new(), Vec::new());
     while shared.take(capacity, &mut keys, &mut due).await {
-        slot.send(&keys, &mut received).await;
+        let is_answered = match shared.request_timeout {
+            None => {
+                slot.send(&keys, &mut received).await;
+                true
+            }
+            // The slot closes its connection.
+            Some(limit) => timeout(limit, slot.send(&keys, &mut received)).await.is_ok(),
+        };
         let mut state = shared.state.borrow_mut();
+        if !is_answered {
+            received.clear();
+            state.tally.timed_out(Instant::now(), keys.len() as u64);
+        }
         due.iter().zip(received.drain(..)).for_each(|(due, one)| state.tally.add(*due, one));
         let reconnects = slot.reconnects();
         state.tally.reconnected(reconnects);
@@ -140,12 +146,11 @@ impl DriverState {
         let next = self.state.borrow().next_due();
         let Some(due) = next else { return };
         let due = self.ends.map_or(due, |ends| due.min(ends));
-        match self.wait {
-            #[cfg(test)]
-            Wait::Timer => sleep_until(due).await,
-            Wait::Exact => {
-                if due.saturating_duration_since(Instant::now()) > TIMER {
-                    sleep_until(due - TIMER).await;
+        match self.timer {
+            Timer::Coarse => sleep_until(due).await,
+            Timer::Exact => {
+                if due.saturating_duration_since(Instant::now()) > TIMER_RESOLUTION {
+                    sleep_until(due - TIMER_RESOLUTION).await;
                 }
                 while Instant::now() < due {
                     yield_now().await;

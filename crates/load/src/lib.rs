@@ -31,10 +31,10 @@ mod zipf;
 
 pub use keys::{KeyOrder, KeySpace};
 pub use parse::{count, rate, words};
-pub use plan::{Amount, LoadError, Pace, Plan, Server};
+pub use plan::{Amount, LoadError, Pace, Plan, Server, Timer};
 pub use plot::plot;
 pub use report::{Latency, Point, Progress, Report, ServerUsage};
 pub use request::{Answer, Protocol, RequestSpec, Template, UnaryMethod};
 pub use run::run;
-pub use schedule::{Arrivals, Rate};
+pub use schedule::{Arrivals, Rate, RateStep};
 pub use target::{AllowedHosts, Target, TargetError};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::keys::{KeyOrder, KeySpace};
 use crate::request::{Protocol, RequestSpec};
-use crate::schedule::{Arrivals, Rate};
+use crate::schedule::{Arrivals, Rate, RateStep};
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
@@ -33,6 +33,11 @@ pub struct Plan {
     pub threads: usize,
     /// The run is aborted after this time without a response.
     pub timeout: Duration,
+    /// A request without a response after this time is abandoned and its connection closed, as
+    /// clients do; HTTP only.
+    pub request_timeout: Option<Duration>,
+    /// Timer of an open loop.
+    pub timer: Timer,
     /// HTTP statuses that mean denied.
     pub denied: Vec<u16>,
     /// Password for RESP `AUTH`.
@@ -42,12 +47,24 @@ pub struct Plan {
 }
 
 /// Closed or open loop.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Pace {
     /// Send as soon as the previous request is answered.
     Closed,
     /// Send at scheduled times, independent of responses.
     Open(Rate, Arrivals),
+    /// The same at rates that change; the last one stays.
+    Steps(Vec<RateStep>, Arrivals),
+}
+
+/// Timer of an open loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// Spins for the last stretch, since timers are too coarse; I/O is polled on every turn. Uses a
+    /// core for each thread.
+    Exact,
+    /// The runtime's timer, up to 2 ms late, for loads that share their core.
+    Coarse,
 }
 
 /// Length of a run.
@@ -143,6 +160,12 @@ impl Plan {
                 "the duration must be above zero and at most {} hours",
                 max.as_secs() / 3_600
             ));
+        }
+        if matches!(&self.pace, Pace::Steps(steps, _) if steps.is_empty()) {
+            return wrong("a pace of steps needs at least one".to_owned());
+        }
+        if self.request_timeout.is_some() && self.request.protocol() != Protocol::Http {
+            return wrong("a timeout of single requests needs HTTP".to_owned());
         }
         if self.timeout.is_zero() {
             return wrong("the timeout must be at least 1 ms".to_owned());

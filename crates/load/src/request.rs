@@ -29,6 +29,8 @@ pub enum RequestSpec {
     Get {
         /// Path and query, as `/search?q={key}`.
         path: String,
+        /// Names and values of headers beside `Host`.
+        headers: Vec<(String, String)>,
     },
     /// A `POST` of JSON over HTTP.
     Post {
@@ -80,6 +82,12 @@ pub enum Protocol {
 const KEY: &str = "{key}";
 
 impl RequestSpec {
+    /// A `GET` without headers of its own.
+    #[must_use]
+    pub fn get(path: &str) -> Self {
+        Self::Get { path: path.to_owned(), headers: Vec::new() }
+    }
+
     /// The protocol of the request.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
@@ -98,7 +106,7 @@ impl RequestSpec {
             Self::Rls { descriptors, .. } | Self::Check { descriptors, .. } => {
                 descriptors.iter().flatten().any(|(key, value)| has(key) || has(value))
             }
-            Self::Get { path } => has(path),
+            Self::Get { path, headers } => has(path) || headers.iter().any(|(_, value)| has(value)),
             Self::Post { path, body } => has(path) || has(body),
             Self::Command { words } => words.iter().any(has),
             Self::Grpc(method) => (method.message)("0") != (method.message)("1"),
@@ -130,8 +138,12 @@ impl RequestSpec {
                 post(address, "/v1/check", &check(domain, descriptors, fill))
             }
             Self::Post { path, body } => post(address, &fill(path), &fill(body)),
-            Self::Get { path } => {
-                format!("GET {} HTTP/1.1\r\nhost: {address}\r\n\r\n", fill(path)).into_bytes()
+            Self::Get { path, headers } => {
+                let line =
+                    |(name, value): &(String, String)| format!("{name}: {}\r\n", fill(value));
+                let headers: String = headers.iter().map(line).collect();
+                format!("GET {} HTTP/1.1\r\nhost: {address}\r\n{headers}\r\n", fill(path))
+                    .into_bytes()
             }
             Self::Command { words } => {
                 let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -291,8 +303,13 @@ mod tests {
 
     #[test]
     fn whether_there_is_a_key_is_seen() {
-        assert!(RequestSpec::Get { path: "/{key}".to_owned() }.has_key());
-        assert!(!RequestSpec::Get { path: "/".to_owned() }.has_key());
+        assert!(RequestSpec::get("/{key}").has_key());
+        assert!(!RequestSpec::get("/").has_key());
+        let headers = vec![("x-user".to_owned(), "u{key}".to_owned())];
+        let request = RequestSpec::Get { path: "/".to_owned(), headers };
+        assert!(request.has_key());
+        let text = "GET / HTTP/1.1\r\nhost: 127.0.0.1:80\r\nx-user: u07\r\n\r\n";
+        assert_eq!(rendered(&request), text);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Counts and latencies of one thread, by second, so that threads can be merged.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -15,6 +16,8 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// Bounds the number of distinct error texts.
 const TEXTS_MAX: usize = 20;
 const OTHERS: &str = "others";
+/// Text of abandoned requests.
+const TIMED_OUT: &str = "no response in time";
 
 /// Responses that one thread received within one second of the run.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct Second {
     pub(crate) reconnects: u64,
     /// Latencies in nanoseconds.
     pub(crate) took: Histogram<u64>,
+    /// Of the denied requests among them, if there are any.
+    pub(crate) took_denied: Option<Box<Histogram<u64>>>,
 }
 
 /// Failures by error text.
@@ -70,19 +75,16 @@ impl Tally {
 
     /// Records the response to a request with its scheduled time.
     pub(crate) fn add(&mut self, due: Instant, received: Received) {
-        let index = received.at.saturating_duration_since(self.began).as_secs().min(self.last);
-        if index > self.second.index {
-            self.hand_over(index);
-        }
+        self.advance(received.at);
         self.completed += 1;
         match received.answer {
             Ok(answer) => {
-                match answer {
-                    Answer::Allowed => self.second.allowed += 1,
-                    Answer::Denied => self.second.denied += 1,
-                }
                 let took = received.at.saturating_duration_since(due).as_nanos() as u64;
                 self.second.took.saturating_record(took);
+                match answer {
+                    Answer::Allowed => self.second.allowed += 1,
+                    Answer::Denied => self.second.add_denied(took),
+                }
                 self.failures_in_a_row = 0;
             }
             Err(failure) => self.failed(failure, 1),
@@ -93,6 +95,13 @@ impl Tally {
     pub(crate) fn failed(&mut self, failure: String, count: u64) {
         self.second.failures.add(failure, count);
         self.failures_in_a_row += count;
+    }
+
+    /// Records requests that were abandoned. The run goes on, however many there are.
+    pub(crate) fn timed_out(&mut self, at: Instant, count: u64) {
+        self.advance(at);
+        self.completed += count;
+        self.second.failures.add(TIMED_OUT.to_owned(), count);
     }
 
     /// Records the delay between scheduled and actual sending.
@@ -119,6 +128,14 @@ impl Tally {
         self.hand_over(u64::MAX);
     }
 
+    /// Begins the second of this time.
+    fn advance(&mut self, at: Instant) {
+        let index = at.saturating_duration_since(self.began).as_secs().min(self.last);
+        if index > self.second.index {
+            self.hand_over(index);
+        }
+    }
+
     fn hand_over(&mut self, next: u64) {
         let fresh = Second { thread: self.second.thread, ..Second::new(next) };
         let mut done = std::mem::replace(&mut self.second, fresh);
@@ -141,7 +158,22 @@ impl Second {
             latest: Duration::ZERO,
             reconnects: 0,
             took: histogram(),
+            took_denied: None,
         }
+    }
+
+    fn add_denied(&mut self, took: u64) {
+        self.denied += 1;
+        self.took_denied.get_or_insert_with(|| Box::new(histogram())).saturating_record(took);
+    }
+
+    /// Latencies of the allowed requests.
+    pub(crate) fn took_allowed(&self) -> Cow<'_, Histogram<u64>> {
+        let Some(denied) = &self.took_denied else { return Cow::Borrowed(&self.took) };
+        let mut took = self.took.clone();
+        // The denied ones are a part of them.
+        let _ = took.subtract(&**denied);
+        Cow::Owned(took)
     }
 
     /// Adds the counts of another thread or second.
@@ -154,6 +186,10 @@ impl Second {
         self.reconnects += other.reconnects;
         // Both have the same bounds.
         let _ = self.took.add(&other.took);
+        if let Some(denied) = &other.took_denied {
+            let own = self.took_denied.get_or_insert_with(|| Box::new(histogram()));
+            let _ = own.add(&**denied);
+        }
     }
 
     pub(crate) const fn answered(&self) -> u64 {
@@ -198,6 +234,23 @@ mod tests {
         assert_eq!(failures.0.len(), TEXTS_MAX + 1);
         assert_eq!(failures.0[OTHERS], 80);
         assert_eq!(failures.count(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latencies_of_denied_requests_can_be_left_out() {
+        let (out, seconds) = std::sync::mpsc::channel();
+        let began = Instant::now();
+        let mut tally = Tally::new(0, began, 1, out);
+        for (millis, answer) in [(1, Answer::Denied), (9, Answer::Allowed), (2, Answer::Denied)] {
+            let at = began + Duration::from_millis(millis);
+            tally.add(began, Received { at, answer: Ok(answer) });
+        }
+        tally.timed_out(began, 2);
+        tally.finish();
+        let second = seconds.recv().unwrap();
+        assert_eq!((second.answered(), second.failures.count()), (3, 2));
+        let allowed = second.took_allowed();
+        assert_eq!((allowed.len(), allowed.min() / 1_000_000), (1, 8));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
-use crate::driver::{Phase, Unsent, Wait, drive};
+use crate::driver::{Phase, Unsent, drive};
 use crate::plan::{Amount, Pace, Plan};
 use crate::request::Template;
 use crate::request::{Protocol, RequestSpec};
-use crate::schedule::Schedule;
+use crate::schedule::{RateStep, Schedule};
 use crate::tally::{Second, Tally};
 use crate::wire::resp::ReplyFormat;
 use crate::wire::{Slot, grpc, http1, resp};
@@ -143,8 +143,9 @@ impl Worker<'_> {
                 schedule: None,
                 ends: None,
                 count: u64::MAX,
-                wait: Wait::Exact,
+                timer: plan.timer,
                 timeout: plan.timeout,
+                request_timeout: plan.request_timeout,
             };
             (slots, _) = drive(slots, phase, tally).await;
         }
@@ -174,18 +175,23 @@ impl Worker<'_> {
 /// The planned loop for a given amount.
 fn phase_of(plan: &Plan, thread: u64, began: Instant, amount: Amount) -> Phase {
     let threads = plan.threads as u64;
-    let schedule = match plan.pace {
+    let schedule = |steps: &[RateStep], arrivals| {
+        Schedule::new(steps, arrivals, plan.keys.seed, thread, threads)
+    };
+    let schedule = match &plan.pace {
         Pace::Closed => None,
         Pace::Open(rate, arrivals) => {
-            Some(Schedule::new(rate, arrivals, plan.keys.seed, thread, threads))
+            Some(schedule(&[RateStep { time: Duration::MAX, rate: *rate }], *arrivals))
         }
+        Pace::Steps(steps, arrivals) => Some(schedule(steps, *arrivals)),
     };
     let (ends, count) = match amount {
         Amount::Time(time) => (Some(began + time), u64::MAX),
         Amount::Count(count) => (None, plan.share(count, thread)),
     };
     let keys = plan.keys.of_thread(thread, threads);
-    Phase { keys, schedule, ends, count, wait: Wait::Exact, timeout: plan.timeout }
+    let (timeout, request_timeout) = (plan.timeout, plan.request_timeout);
+    Phase { keys, schedule, ends, count, timer: plan.timer, timeout, request_timeout }
 }
 
 /// The reply format of a command.

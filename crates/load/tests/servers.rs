@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluicegate_load::{
-    Amount, KeyOrder, KeySpace, LoadError, Pace, Plan, Report, RequestSpec, Server, run,
+    Amount, KeyOrder, KeySpace, LoadError, Pace, Plan, Report, RequestSpec, Server, Timer, run,
 };
 
 fn plan(address: SocketAddr, request: RequestSpec) -> Plan {
@@ -25,6 +25,8 @@ fn plan(address: SocketAddr, request: RequestSpec) -> Plan {
         at_once: 1,
         threads: 1,
         timeout: Duration::from_secs(20),
+        request_timeout: None,
+        timer: Timer::Exact,
         denied: vec![429],
         password: None,
         server: Server::Listening,
@@ -72,7 +74,7 @@ fn a_server_that_closes_politely_costs_connections_and_no_errors() {
                 .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi");
         }
     });
-    let report = done(&plan(address, RequestSpec::Get { path: "/".to_owned() }));
+    let report = done(&plan(address, RequestSpec::get("/")));
     assert_eq!((report.allowed, report.errors), (200, 0), "{:?}", report.errors_by_text);
     // The first two were there before it began.
     assert_eq!(report.reconnects, 198);
@@ -84,7 +86,7 @@ fn a_server_that_hangs_up_is_an_error_each_time() {
     let address = serving(|mut socket| {
         read_until(&mut socket, b"\r\n\r\n");
     });
-    let report = done(&plan(address, RequestSpec::Get { path: "/".to_owned() }));
+    let report = done(&plan(address, RequestSpec::get("/")));
     assert_eq!((report.answered, report.errors), (0, 200));
     assert!(!report.is_clean());
     let texts: Vec<&str> = report.errors_by_text.keys().map(String::as_str).collect();
@@ -198,7 +200,7 @@ fn threads_share_the_work() {
         threads: 3,
         connections: 5,
         fill: true,
-        ..plan(address, RequestSpec::Get { path: "/{key}".to_owned() })
+        ..plan(address, RequestSpec::get("/{key}"))
     };
     let report = done(&plan);
     assert_eq!((report.allowed, report.errors, report.threads), (200, 0, 3));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluicegate_load::{
-    Amount, KeyOrder, KeySpace, Pace, Plan, Report, RequestSpec, Server, run as run_load,
+    Amount, KeyOrder, KeySpace, Pace, Plan, Report, RequestSpec, Server, Timer, run as run_load,
 };
 
 use crate::client::{Answer, Client};
@@ -206,6 +206,8 @@ pub fn plan_over_rls(service: &Service, key: &str, value: &str) -> Plan {
         at_once: 8,
         threads: 1,
         timeout: Duration::from_secs(60),
+        request_timeout: None,
+        timer: Timer::Exact,
         denied: vec![429],
         password: None,
         server: Server::Processes(Vec::new()),

@@ -8,7 +8,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::keys::{KeyOrder, KeySpace};
 use crate::request::Answer;
-use crate::schedule::{Arrivals, Rate};
+use crate::schedule::{Arrivals, Rate, RateStep};
 use crate::tally::Second;
 use crate::wire::Received;
 
@@ -42,7 +42,9 @@ fn keys() -> Keys {
 }
 
 fn constant(per_second: f64) -> Option<Schedule> {
-    Some(Schedule::new(Rate::per_second(per_second).unwrap(), Arrivals::Constant, 1, 0, 1))
+    let rate = Rate::per_second(per_second).unwrap();
+    let steps = [RateStep { time: Duration::MAX, rate }];
+    Some(Schedule::new(&steps, Arrivals::Constant, 1, 0, 1))
 }
 
 /// Ten seconds with a number of slots; all of it as one second.
@@ -54,8 +56,9 @@ async fn driven(schedule: Option<Schedule>, slots: usize, room: usize) -> (Secon
         schedule,
         ends: Some(began + Duration::from_secs(10)),
         count: u64::MAX,
-        wait: Wait::Timer,
+        timer: Timer::Coarse,
         timeout: Duration::from_secs(30),
+        request_timeout: None,
     };
     let slots: Vec<_> = (0..slots).map(|_| Stalling { began, room }).collect();
     let work = drive(slots, phase, Tally::new(0, began, 9, out));
@@ -130,8 +133,9 @@ async fn who_never_answers_is_given_up() {
         schedule: None,
         ends: None,
         count: 100,
-        wait: Wait::Exact,
+        timer: Timer::Exact,
         timeout: Duration::from_secs(5),
+        request_timeout: None,
     };
     let work = drive(vec![Silent, Silent], phase, Tally::new(0, began, 0, out));
     let (slots, _) = LocalSet::new().run_until(work).await;
@@ -170,12 +174,51 @@ async fn failures_and_nothing_else_end_it() {
         schedule: None,
         ends: None,
         count: u64::MAX,
-        wait: Wait::Exact,
+        timer: Timer::Exact,
         timeout: Duration::from_secs(5),
+        request_timeout: None,
     };
     let asked = Rc::new(Cell::new(0));
     let work = drive(vec![Broken(asked.clone())], phase, Tally::new(0, Instant::now(), 0, out));
     LocalSet::new().run_until(work).await;
     assert_eq!(asked.get(), 1_000);
     assert_eq!(seconds.iter().next().unwrap().failures.count(), 1_000);
+}
+
+/// Answers after the time of its key in seconds; the connection ends with an abandoned request.
+struct Slow;
+
+impl Slot for Slow {
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    async fn send(&mut self, keys: &[u64], out: &mut Vec<Received>) {
+        sleep(Duration::from_secs(keys[0])).await;
+        out.push(Received::now(Ok(Answer::Allowed)));
+    }
+
+    fn reconnects(&mut self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_response_in_time_is_abandoned() {
+    let (out, seconds) = channel();
+    let keys = KeySpace { count: 4, order: KeyOrder::Sequential, seed: 1 }.each(0, 1);
+    let phase = Phase {
+        keys,
+        schedule: None,
+        ends: None,
+        count: u64::MAX,
+        timer: Timer::Coarse,
+        timeout: Duration::from_secs(30),
+        request_timeout: Some(Duration::from_millis(1_500)),
+    };
+    let work = drive(vec![Slow], phase, Tally::new(0, Instant::now(), 99, out));
+    LocalSet::new().run_until(work).await;
+    let failed: Vec<_> = seconds.iter().map(|one| (one.index, one.failures.count())).collect();
+    // Answered after 0 and 1 s; abandoned at 2.5 and 4 s.
+    assert_eq!(failed, [(0, 0), (1, 0), (2, 1), (4, 1)]);
 }

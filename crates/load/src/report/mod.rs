@@ -15,7 +15,7 @@ use crate::plan::{Amount, Pace, Plan};
 use crate::procfs;
 use crate::request::RequestSpec;
 use crate::run::Outcome;
-use crate::schedule::Arrivals;
+use crate::schedule::{Arrivals, RateStep};
 use crate::tally::Second;
 
 /// Results of a run; JSON has the same field names.
@@ -28,7 +28,7 @@ pub struct Report {
     /// `closed` or `open`.
     #[serde(rename = "loop")]
     pub pace: &'static str,
-    /// Planned requests per second of an open loop.
+    /// Planned requests per second of an open loop; of steps, their mean.
     pub rate_wanted: Option<f64>,
     /// `constant` or `poisson`, in an open loop.
     pub arrivals: Option<&'static str>,
@@ -68,6 +68,8 @@ pub struct Report {
     pub errors_by_text: BTreeMap<String, u64>,
     /// Latency of all answers; in an open loop from the scheduled time.
     pub latency_us: Latency,
+    /// That of allowed requests.
+    pub allowed_latency_us: Latency,
     /// Requests sent more than a millisecond after the scheduled time.
     pub late_starts: u64,
     /// Maximum delay of a late start.
@@ -138,6 +140,8 @@ pub struct Point {
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
+    /// That of allowed requests.
+    pub allowed_p99_us: f64,
     /// Maximum.
     pub max_us: f64,
 }
@@ -176,9 +180,10 @@ impl Report {
             }),
             _ => None,
         };
-        let (rate_wanted, arrivals) = match plan.pace {
+        let (rate_wanted, arrivals) = match &plan.pace {
             Pace::Closed => (None, None),
-            Pace::Open(rate, arrivals) => (Some(rate.as_per_second()), Some(arrivals)),
+            Pace::Open(rate, arrivals) => (Some(rate.as_per_second()), Some(*arrivals)),
+            Pace::Steps(steps, arrivals) => (Some(RateStep::mean(steps)), Some(*arrivals)),
         };
         Self {
             target: target(&plan.request),
@@ -214,6 +219,7 @@ impl Report {
             errors_before: outcome.failures_before.count(),
             errors_by_text: failures.0,
             latency_us: Latency::of(&whole.took),
+            allowed_latency_us: Latency::of(&whole.took_allowed()),
             late_starts: whole.late,
             latest_start_us: whole.latest.as_secs_f64() * 1e6,
             unsent: outcome.unsent,
@@ -305,6 +311,7 @@ impl Point {
             errors: second.failures.count(),
             p50_us: us(second.took.value_at_quantile(0.5)),
             p99_us: us(second.took.value_at_quantile(0.99)),
+            allowed_p99_us: us(second.took_allowed().value_at_quantile(0.99)),
             max_us: us(second.took.max()),
         }
     }
