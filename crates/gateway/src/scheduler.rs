@@ -47,6 +47,8 @@ struct Class {
 #[derive(Debug, Default)]
 struct Client {
     requests: VecDeque<QueuedRequest>,
+    /// Of its requests.
+    cost: u64,
     deficit: u64,
 }
 
@@ -54,12 +56,6 @@ impl Scheduler {
     /// Number of waiting requests.
     pub(crate) const fn len(&self) -> usize {
         self.len
-    }
-
-    /// Number of those of this priority, and of higher ones.
-    pub(crate) fn len_from(&self, priority: u8) -> usize {
-        let classes = self.classes.range(..=Reverse(priority)).map(|(_, class)| class);
-        classes.flat_map(|class| class.clients.values()).map(|client| client.requests.len()).sum()
     }
 
     /// Adds a request behind those of its client.
@@ -74,6 +70,7 @@ impl Scheduler {
                 client.deficit = class.quantum;
             }
         }
+        client.cost = client.cost.saturating_add(entry.cost);
         client.requests.push_back(entry);
     }
 
@@ -103,20 +100,33 @@ impl Scheduler {
 
     /// Cost that is served before a request that would be added now.
     pub(crate) fn cost_before(&self, entry: QueuedRequest) -> u64 {
+        self.before(entry, entry.cost, |client| client.cost)
+    }
+
+    /// Number of requests that are served before one that would be added now. Bounded by `n`, it
+    /// bounds all requests by `n (1 + ln n)`, and leaves room for clients that wait with few.
+    pub(crate) fn count_before(&self, entry: QueuedRequest) -> u64 {
+        self.before(entry, 1, |client| client.requests.len() as u64)
+    }
+
+    /// What is served before a request of this size.
+    fn before(&self, entry: QueuedRequest, size: u64, of: impl Fn(&Client) -> u64) -> u64 {
         let (mut before, mut own) = (0_u64, None);
         for (Reverse(priority), class) in &self.classes {
             match priority.cmp(&entry.priority) {
-                std::cmp::Ordering::Greater => before = before.saturating_add(class.cost()),
+                std::cmp::Ordering::Greater => {
+                    before = class.clients.values().map(&of).fold(before, u64::saturating_add);
+                }
                 std::cmp::Ordering::Equal => own = Some(class),
                 std::cmp::Ordering::Less => {}
             }
         }
         let Some(class) = own else { return before };
-        let of_client = class.clients.get(&entry.client).map_or(0, Client::cost);
+        let of_client = class.clients.get(&entry.client).map_or(0, &of);
         // Until its turn, each other client is served as much as this one.
-        let share = of_client.saturating_add(entry.cost);
+        let share = of_client.saturating_add(size);
         let others = class.clients.iter().filter(|(client, _)| **client != entry.client);
-        let others = others.map(|(_, client)| client.cost().min(share));
+        let others = others.map(|(_, client)| of(client).min(share));
         before.saturating_add(of_client).saturating_add(others.fold(0, u64::saturating_add))
     }
 }
@@ -151,6 +161,7 @@ impl Class {
             return false;
         };
         client.requests.remove(at);
+        client.cost = client.cost.saturating_sub(entry.cost);
         if client.requests.is_empty() {
             // What is left of a turn is not kept.
             self.clients.remove(&entry.client);
@@ -161,16 +172,6 @@ impl Class {
             }
         }
         true
-    }
-
-    fn cost(&self) -> u64 {
-        self.clients.values().fold(0, |sum, client| sum.saturating_add(client.cost()))
-    }
-}
-
-impl Client {
-    fn cost(&self) -> u64 {
-        self.requests.iter().fold(0, |sum, entry| sum.saturating_add(entry.cost))
     }
 }
 

@@ -137,7 +137,9 @@ impl Queues {
         if let Some(queue) = queues.get_mut(&key) {
             queue.pace.nominal = unit;
             let starts_at = queue.starts_at(entry, now);
-            if queue.scheduler.len() >= queue_max || starts_at > deadline {
+            // The requests of other clients that are served later do not take its place.
+            let before = queue.scheduler.count_before(entry);
+            if before >= queue_max as u64 || starts_at > deadline {
                 return None;
             }
         } else if queue_max == 0 || retry_at > deadline {

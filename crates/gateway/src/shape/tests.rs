@@ -142,6 +142,35 @@ fn clients_with_different_demand_get_equal_shares_and_the_rate_is_exact() {
 }
 
 #[test]
+fn a_full_queue_of_one_client_leaves_room_for_the_others() {
+    run(async {
+        let limit = "algorithm: token_bucket, rate: 30/s, burst: 1";
+        let shaper = Shaper::new(limit, UNLIMITED, config(10, Duration::from_secs(10)));
+        let served = Rc::new(RefCell::new([0_u32; 3]));
+        // Demands of 1 : 1 : 100, each above its share of ten a second.
+        for millis in 0..10_000 {
+            for (client, every) in [(0, 50), (1, 50), (2, 1)] {
+                if millis % every == 0 {
+                    let count = if client == 2 { 2 } else { 1 };
+                    for _ in 0..count {
+                        let (shaper, served) = (shaper.clone(), served.clone());
+                        spawn_local(async move {
+                            let is_served = shaper.admit(client as u64, false).await.unwrap();
+                            served.borrow_mut()[client] += u32::from(is_served);
+                        });
+                    }
+                }
+            }
+            shaper.advance(STEP).await;
+        }
+        let served = *served.borrow();
+        let total: u32 = served.iter().sum();
+        assert!(total.abs_diff(300) <= 3, "30/s for ten seconds: {served:?}");
+        assert!(served.iter().all(|one| one.abs_diff(100) <= 3), "{served:?}");
+    });
+}
+
+#[test]
 fn a_client_that_leaves_costs_nobody_a_turn() {
     run(async {
         let second = Duration::from_secs(1);

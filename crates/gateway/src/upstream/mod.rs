@@ -214,7 +214,7 @@ impl Upstream {
         request: &mut UpstreamRequest,
         used: &mut Option<Arc<Server>>,
     ) -> Result<Response<UpstreamBody>, ProxyError> {
-        let permit = match &self.gate {
+        let mut permit = match &self.gate {
             None => None,
             Some(gate) => Some(match gate.try_enter() {
                 Some(permit) => permit,
@@ -233,11 +233,11 @@ impl Upstream {
         {
             sent = Box::pin(self.send_to(used.insert(second), delivery, request)).await;
         }
-        if let Some(permit) = &permit {
+        if let Some(permit) = &mut permit {
             match &sent {
                 Ok(response) => permit.record(is_gateway_error(response.status())),
                 Err(error) if error.is_failure_of_server() => permit.record(true),
-                Err(_) => {}
+                Err(_) => permit.ignore(),
             }
         }
         let mut response = sent.map_err(|error| match error {

@@ -151,3 +151,29 @@ fn failures_lower_the_limit_and_use_raises_it() {
     run(&mut limit, false, 600);
     assert_eq!(limit.limit(), 100);
 }
+
+#[test]
+fn requests_that_clients_abandon_are_slow_ones() {
+    let mut limit = limit(20);
+    let mut now = Timestamp::EPOCH;
+    let mut run = |limit: &mut AdaptiveLimit, seconds: u64, fast: u64, abandoned: u64| {
+        for _ in 0..seconds * 100 {
+            now = now.after(Span::from_millis(10));
+            let in_flight = limit.limit();
+            let sample = |millis| AdaptiveSample {
+                latency: Span::from_millis(millis),
+                in_flight,
+                is_failure: false,
+            };
+            (0..fast).for_each(|_| _ = limit.record(now, sample(10)));
+            (0..abandoned).for_each(|_| _ = limit.record_abandoned(now, sample(1_000)));
+            // Clients that leave at once say nothing.
+            limit.record_abandoned(now, sample(1));
+        }
+    };
+    run(&mut limit, 5, 2, 0);
+    let before = limit.limit();
+    assert!(before >= 20);
+    run(&mut limit, 20, 1, 1);
+    assert!(limit.limit() < before / 2, "{before} {}", limit.limit());
+}
