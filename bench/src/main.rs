@@ -1,10 +1,10 @@
 //! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, the
-//! gateway, and consistency levels.
+//! gateway, overload, shaping, and consistency levels.
 //!
 //! ```text
 //!   main ─> library ─> child (a fresh process per reading)
 //!        ├> rules                                              ┐
-//!        ├> network: service, doors, gateway                   ├─> frame (rounds, ratios) ─> table, bars, JSON
+//!        ├> network: service, doors, gateway, overload, shaping├─> frame (rounds, ratios) ─> table, bars, JSON
 //!        │       ─> servers (one core), load (another core)    │
 //!        └> levels ─> several services on one Redis            ┘
 //! ```
@@ -83,6 +83,10 @@ enum Command {
     Doors,
     /// The gateway beside nginx, HAProxy and Envoy
     Gateway,
+    /// Goodput and refusals by priority at twice the capacity of an upstream
+    Overload(network::overload::Args),
+    /// Outflow and shares of requests that wait for their limit
+    Shaping,
     /// Strict, leased and eventual consistency on one Redis
     Levels(levels::Args),
     #[command(flatten)]
@@ -103,6 +107,10 @@ enum Child {
     #[command(hide = true)]
     Server { name: String },
     #[command(hide = true)]
+    Classes { job: String },
+    #[command(hide = true)]
+    Slots { slots: usize, millis: u64, knee: Option<usize> },
+    #[command(hide = true)]
     Calls { stage: network::profile::Stage, calls: u64 },
 }
 
@@ -115,6 +123,7 @@ Examples:
   cargo run --release -- service --profile                 cost of the parts of a call
   cargo run --release -- doors --only redis                counters in Redis
   cargo run --release -- gateway --only memory             memory per connection
+  cargo run --release -- overload --plot overload.svg      with an adaptive limit and without
   cargo run --release -- levels --nodes 2 --rounds 1
 
 Exit codes: 0 measured (bars reached or not), 1 a reading failed or gave a wrong answer, 2 the run failed.";
@@ -138,6 +147,8 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
         Some(Command::Service(args)) => network::service::command(common, &args),
         Some(Command::Doors) => network::doors::command(common),
         Some(Command::Gateway) => network::gateway::command(common),
+        Some(Command::Overload(args)) => network::overload::command(common, &args),
+        Some(Command::Shaping) => print(common, network::shaping::run(common)?),
         Some(Command::Levels(args)) => print(common, levels::run(common, &args)?),
         Some(Command::Child(child)) => {
             match child {
@@ -148,6 +159,10 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
                 Child::LoadRules { count } => rules::loading::measure(count)?,
                 Child::Load { job } => network::load::child(&job)?,
                 Child::Server { name } => network::baselines::serve(&name)?,
+                Child::Classes { job } => network::classes::child(&job)?,
+                Child::Slots { slots, millis, knee } => {
+                    network::overload::upstream::SlotServer { slots, millis, knee }.serve()?;
+                }
                 Child::Calls { stage, calls } => network::profile::child(stage, calls)?,
             }
             Ok(ExitCode::SUCCESS)
@@ -159,12 +174,14 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
 fn all(common: &Common) -> anyhow::Result<ExitCode> {
     type Run<'a> = &'a dyn Fn() -> anyhow::Result<Report>;
     let service = network::service::Args::default();
-    let runs: [(&str, Run<'_>); 6] = [
+    let runs: [(&str, Run<'_>); 8] = [
         ("library", &|| library::run(common, &library::Args::default())),
         ("rules", &|| rules::run(common)),
         ("service", &|| network::service::run(common, &service)),
         ("doors", &|| network::doors::run(common)),
         ("gateway", &|| network::gateway::run(common)),
+        ("overload", &|| network::overload::run(common, &Default::default())),
+        ("shaping", &|| network::shaping::run(common)),
         ("levels", &|| levels::run(common, &levels::Args::default())),
     ];
     let mut whole = Report {

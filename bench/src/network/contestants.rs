@@ -2,7 +2,7 @@
 
 use sluicegate_load::{Answer, RequestSpec};
 
-use super::proxies::Proxy;
+use super::proxies::{Feature, Proxy};
 use super::requests;
 use super::servers::ServerKind;
 use super::store;
@@ -72,6 +72,7 @@ pub(crate) fn gateway() -> Vec<Contestant> {
         keys: Some(1),
         ..one(name, endpoint, ServerKind::Proxy(proxy), requests::page, None)
     };
+    let with = Proxy::GatewayWith;
     let all = [
         (NGINX, Proxy::Nginx),
         (HAPROXY, Proxy::Haproxy),
@@ -79,7 +80,12 @@ pub(crate) fn gateway() -> Vec<Contestant> {
         (ENVOY_RLS, Proxy::EnvoyRls),
         (GATEWAY, Proxy::Gateway),
         (UNLIMITED, Proxy::GatewayUnlimited),
-        ("gateway, limit headers", Proxy::GatewayHeaders),
+        ("gateway, limit headers", with(Feature::LimitHeaders)),
+        ("gateway, shape", with(Feature::Shape)),
+        ("gateway, settled by status", with(Feature::SettleStatus)),
+        ("gateway, settled by JSON field", with(Feature::SettleJson)),
+        ("gateway, requests in flight of an address", with(Feature::Concurrency)),
+        ("gateway, adaptive limit of the upstream", with(Feature::AdaptiveUpstream)),
     ];
     let on_redis = [
         (GATEWAY_REDIS, Proxy::GatewayRedis),

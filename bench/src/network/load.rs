@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use sluicegate_load::{
     Amount, Answer, Arrivals, KeyOrder, KeySpace, Pace, Plan, Rate, Report, RequestSpec, Server,
+    Timer,
 };
 
 use super::contestants::{self, Contestant};
@@ -136,6 +137,8 @@ pub(crate) fn plan(
         at_once,
         threads: 1,
         timeout: Duration::from_secs(30),
+        request_timeout: None,
+        timer: Timer::Exact,
         denied: vec![429],
         password: None,
         server: Server::Processes(Vec::new()),

@@ -1,15 +1,17 @@
-//! Servers under load: `service`, `doors` and `gateway`.
+//! Servers under load: `service`, `doors`, `gateway`, `overload` and `shaping`.
 //!
 //! Every reading starts a fresh server on one core and a fresh load on another: this program again,
 //! with the load generator of `sluicegate bench`.
 
 pub(crate) mod baselines;
+pub(crate) mod classes;
 mod connections;
 mod contestants;
 pub(crate) mod doors;
 mod faults;
 pub(crate) mod gateway;
 pub(crate) mod load;
+pub(crate) mod overload;
 pub(crate) mod profile;
 pub(crate) mod programs;
 mod proxies;
@@ -19,6 +21,7 @@ pub(crate) mod requests;
 mod samples;
 pub(crate) mod servers;
 pub(crate) mod service;
+pub(crate) mod shaping;
 mod soak;
 mod store;
 

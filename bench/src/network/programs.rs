@@ -103,7 +103,7 @@ impl Programs {
                     Proxy::Nginx
                     | Proxy::Gateway
                     | Proxy::GatewayUnlimited
-                    | Proxy::GatewayHeaders => return None,
+                    | Proxy::GatewayWith(_) => return None,
                     Proxy::Haproxy => (&self.haproxy, INSTALL),
                     Proxy::EnvoyLocal | Proxy::EnvoyRls => (&self.envoy, INSTALL),
                     Proxy::GatewayRedis => (&self.redis, REDIS),

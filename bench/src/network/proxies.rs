@@ -33,9 +33,26 @@ pub(crate) enum Proxy {
     EnvoyRatelimit,
     Gateway,
     GatewayUnlimited,
-    /// With rate limit headers in admitted responses.
-    GatewayHeaders,
+    /// With a feature in its file.
+    GatewayWith(Feature),
     GatewayRedis,
+}
+
+/// A feature of the gateway beside the limit of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Rate limit headers in admitted responses.
+    LimitHeaders,
+    /// `on_limit: shape`; nothing waits, as the limit is not reached.
+    Shape,
+    /// `settle` by the status of the response.
+    SettleStatus,
+    /// `settle` by a field of the JSON response.
+    SettleJson,
+    /// A limit of the requests in flight of an address in place of the one of its rate.
+    Concurrency,
+    /// `concurrency: { adaptive: latency }` of the upstream, above the requests in flight.
+    AdaptiveUpstream,
 }
 
 /// The limit of an address.
@@ -48,7 +65,7 @@ pub(crate) enum Limit {
 }
 
 /// Body of the upstream's response.
-const BODY: &str = "A small response of a hundred bytes, as a health check or a cached object of an API may have it.....";
+const BODY: &str = r#"{"text":"A small response of a hundred bytes, as an API may return it.","usage":{"total_tokens":1}} "#;
 
 /// The core of the upstream.
 pub(crate) fn upstream_core() -> usize {
@@ -56,10 +73,11 @@ pub(crate) fn upstream_core() -> usize {
     if cores > 2 { 2 } else { LOAD_CORE }
 }
 
-fn upstream(programs: &Programs) -> anyhow::Result<Running> {
+pub(super) fn upstream(programs: &Programs) -> anyhow::Result<Running> {
     servers::nginx(programs, upstream_core(), |_, address| {
         Ok(format!(
-            "  server {{ listen {address} backlog=4096; location / {{ return 200 \"{BODY}\"; }} }}\n"
+            "  server {{ listen {address} backlog=4096; default_type application/json; \
+             location / {{ return 200 '{BODY}'; }} }}\n"
         ))
     })
 }
@@ -74,7 +92,11 @@ impl Proxy {
         let plan = load::plan(probed.address, requests::page(), 1, (1, 1));
         let plan = Plan { amount: Amount::Count(PROBES), ..unfilled(plan) };
         let allowed = load::run(&plan)?.allowed;
-        let expected = if self == Self::GatewayUnlimited { PROBES } else { PROBE_LIMIT };
+        let expected = match self {
+            // The probe sends one request at a time.
+            Self::GatewayUnlimited | Self::GatewayWith(Feature::Concurrency) => PROBES,
+            _ => PROBE_LIMIT,
+        };
         ensure!(allowed == expected, "{allowed} of {PROBES} requests passed, expected {expected}");
         drop(probed);
         let mut running = self.start(programs, upstream.address, Limit::High)?;
@@ -117,9 +139,9 @@ impl Proxy {
                 let mut command = gateway(programs);
                 announced(command.args(["--upstream", &format!("http://{upstream}")]))
             }
-            Self::GatewayHeaders => {
+            Self::GatewayWith(feature) => {
                 let folder = Folder::new(servers::free_address()?)?;
-                let config = headers_config(&folder.0, upstream, limit)?;
+                let config = feature.config(&folder.0, upstream, limit)?;
                 Ok(announced(gateway(programs).arg("--config").arg(config))?.within(folder))
             }
             Self::GatewayRedis => {
@@ -134,7 +156,7 @@ impl Proxy {
 }
 
 /// `sluicegate gateway` on free ports.
-fn gateway(programs: &Programs) -> Command {
+pub(super) fn gateway(programs: &Programs) -> Command {
     let mut command = pinned(SERVER_CORE, &programs.sluicegate);
     command.args(["gateway", "--workers", "1", "--json"]).env("SLUICEGATE_LOG_LEVEL", "warn");
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
@@ -147,7 +169,7 @@ fn limited(programs: &Programs, upstream: SocketAddr, limit: Limit) -> Command {
     command
 }
 
-fn announced(command: &mut Command) -> anyhow::Result<Running> {
+pub(super) fn announced(command: &mut Command) -> anyhow::Result<Running> {
     Ok(servers::announced(command, ["listen"])?.0)
 }
 
@@ -156,24 +178,6 @@ const fn rate(limit: Limit) -> &'static str {
         Limit::High => "1000000/s",
         Limit::Probe => "3/h",
     }
-}
-
-/// The rule of `--limit` in a file, with headers in admitted responses.
-fn headers_config(home: &Path, upstream: SocketAddr, limit: Limit) -> anyhow::Result<PathBuf> {
-    let rate = rate(limit);
-    let rules = format!(
-        "domain: bench\ndescriptors:\n  - key: remote_address\n    prefix: {{ v6: 64 }}\n    \
-         limits: {{ algorithm: token_bucket, rate: {rate} }}\n"
-    );
-    fs::write(home.join("rules.yaml"), rules)?;
-    let config = format!(
-        "rules: rules.yaml\nlimit_headers: true\nupstreams: {{ page: \"http://{upstream}\" }}\n\
-         routes:\n  - path: /*\n    upstream: page\n    \
-         limit: {{ domain: bench, descriptors: [{{ remote_address: client_ip }}] }}\n"
-    );
-    let path = home.join("gateway.yaml");
-    fs::write(&path, config)?;
-    Ok(path)
 }
 
 /// Rules of a rate limit service.
@@ -290,7 +294,7 @@ fn envoy_cluster(name: &str, address: SocketAddr) -> String {
 }
 
 /// Without statistics of its own making: no access log, request ids or Envoy's own headers.
-fn envoy(
+pub(super) fn envoy(
     programs: &Programs,
     upstream: SocketAddr,
     filter: &str,
@@ -343,6 +347,46 @@ static_resources:
     Running::new(servers::spawn(&mut command)?, address).within(folder).listening()
 }
 
+// === impl Feature ===
+
+impl Feature {
+    /// The rule of `--limit` in a file, with the feature.
+    fn config(self, home: &Path, upstream: SocketAddr, limit: Limit) -> anyhow::Result<PathBuf> {
+        fs::write(home.join("rules.yaml"), self.rules(limit))?;
+        let headers = if self == Self::LimitHeaders { "limit_headers: true\n" } else { "" };
+        let concurrency = match self {
+            Self::AdaptiveUpstream => ", concurrency: { adaptive: latency, min: 64, start: 100 }",
+            _ => "",
+        };
+        let settle = match self {
+            Self::SettleStatus => ", settle: [{ status: 200, cost: 1 }]",
+            Self::SettleJson => ", settle: [{ cost: json usage.total_tokens }]",
+            _ => "",
+        };
+        let config = format!(
+            "rules: rules.yaml\n{headers}\
+             upstreams: {{ page: {{ servers: \"http://{upstream}\"{concurrency} }} }}\n\
+             routes:\n  - path: /*\n    upstream: page\n    \
+             limit: {{ domain: bench, descriptors: [{{ remote_address: client_ip }}]{settle} }}\n"
+        );
+        let path = home.join("gateway.yaml");
+        fs::write(&path, config)?;
+        Ok(path)
+    }
+
+    fn rules(self, limit: Limit) -> String {
+        let on_limit = if self == Self::Shape { "    on_limit: shape\n" } else { "" };
+        let limits = match self {
+            Self::Concurrency => "algorithm: concurrency, max: 1000, lease: 1m".to_owned(),
+            _ => format!("algorithm: token_bucket, rate: {}", rate(limit)),
+        };
+        format!(
+            "domain: bench\ndescriptors:\n  - key: remote_address\n    prefix: {{ v6: 64 }}\n\
+             {on_limit}    limits: {{ {limits} }}\n"
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,11 +396,16 @@ mod tests {
         for limit in [Limit::High, Limit::Probe] {
             let rules = rls_rules(limit);
             assert!(sluicegate::rules_of(&rules).is_ok(), "{rules}");
+            for feature in [Feature::Shape, Feature::SettleJson, Feature::Concurrency] {
+                let rules = feature.rules(limit);
+                assert!(sluicegate::rules_of(&rules).is_ok(), "{rules}");
+            }
         }
     }
 
     #[test]
-    fn the_page_has_a_hundred_bytes() {
+    fn the_page_has_a_hundred_bytes_of_json() {
         assert_eq!(BODY.len(), 100);
+        assert!(serde_json::from_str::<serde_json::Value>(BODY).is_ok());
     }
 }

@@ -47,20 +47,20 @@ pub(crate) fn check_probe() -> RequestSpec {
 }
 
 pub(crate) fn hello() -> RequestSpec {
-    RequestSpec::Get { path: "/".to_owned() }
+    RequestSpec::get("/")
 }
 
 /// A page behind a proxy.
 pub(crate) fn page() -> RequestSpec {
-    RequestSpec::Get { path: "/page".to_owned() }
+    RequestSpec::get("/page")
 }
 
 pub(crate) fn nginx() -> RequestSpec {
-    RequestSpec::Get { path: format!("/?k={USER}") }
+    RequestSpec::get(&format!("/?k={USER}"))
 }
 
 pub(crate) fn nginx_probe() -> RequestSpec {
-    RequestSpec::Get { path: "/probe".to_owned() }
+    RequestSpec::get("/probe")
 }
 
 pub(crate) fn cl_throttle() -> RequestSpec {
