@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use sluicegate_server::http::InFlight;
+use sluicegate_server::http::{InFlight, IncomingBody};
 
 use crate::action::files::FileBody;
 use crate::client_body::{BodyLimits, BodyOutcome, ClientBody};
@@ -24,8 +23,6 @@ pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: ResponseSource,
-    /// Whether the request's body is not read to its end.
-    leaves_request_body: bool,
     in_flight: Option<InFlight<ConnectionContext>>,
     exchange: Option<Exchange>,
 }
@@ -42,7 +39,7 @@ enum ResponseSource {
 
 impl ResponseBody {
     const fn new(source: ResponseSource) -> Self {
-        Self { source, leaves_request_body: false, in_flight: None, exchange: None }
+        Self { source, in_flight: None, exchange: None }
     }
 
     /// No body.
@@ -73,17 +70,6 @@ impl ResponseBody {
     /// Takes the exchange, which outlasts the body.
     pub(crate) const fn take_exchange(&mut self) -> Option<Exchange> {
         self.exchange.take()
-    }
-
-    /// The request has a body. A response of the gateway itself does not wait for its end.
-    pub(crate) const fn leave_request_body(&mut self) {
-        self.leaves_request_body =
-            !matches!(self.source, ResponseSource::Upstream(_) | ResponseSource::Tunnel(_));
-    }
-
-    /// Whether the request's body is not read to its end.
-    pub(crate) const fn leaves_request_body(&self) -> bool {
-        self.leaves_request_body
     }
 
     /// No body: the connection is upgraded.
@@ -170,7 +156,7 @@ pub(crate) enum RequestBody {
 
 impl RequestBody {
     /// A body within these limits.
-    pub(crate) fn new(body: Incoming, limits: BodyLimits) -> Self {
+    pub(crate) fn new(body: IncomingBody, limits: BodyLimits) -> Self {
         match body.is_end_stream() {
             true => Self::Empty,
             false => Self::Client(ClientBody::new(body, limits)),

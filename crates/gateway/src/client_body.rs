@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use sluicegate_server::http::IncomingBody;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::body::BoxError;
@@ -28,7 +28,7 @@ pub(crate) struct BodyLimits {
 
 /// A body within limits.
 #[derive(Debug)]
-pub(crate) struct ClientBody<B = Incoming> {
+pub(crate) struct ClientBody<B = IncomingBody> {
     body: B,
     bytes_left: u64,
     timeout: Duration,

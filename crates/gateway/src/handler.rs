@@ -7,12 +7,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method, Request, Response, Version};
-use http_body::Body;
-use hyper::body::Incoming;
 use sluicegate::http::HeaderLines;
 use sluicegate_config::gateway::route::{Action, OnLimit};
 use sluicegate_server::app::App;
-use sluicegate_server::http::{Connection, Handler, HttpLimits, InFlight};
+use sluicegate_server::http::{Connection, Handler, HttpLimits, InFlight, IncomingBody, OnUpgrade};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -75,11 +73,10 @@ pub(crate) struct GatewayHandler {
 impl GatewayHandler {
     async fn answer(
         self,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
         context: ConnectionContext,
     ) -> Response<ResponseBody> {
         let active = self.active.load_full();
-        let has_body = !request.body().is_end_stream();
         let mut exchange = Exchange::begin(&self.app, active.access_log.as_ref(), &request);
         let (head, body) = request.into_parts();
         let mut request =
@@ -89,9 +86,6 @@ impl GatewayHandler {
             exchange.fail(error);
             error.response()
         });
-        if has_body {
-            response.body_mut().leave_request_body();
-        }
         if !exchange.has_route() {
             exchange.set_route(&active.unmatched);
         }
@@ -319,7 +313,7 @@ impl Handler for GatewayHandler {
 
     fn call(
         &self,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
         connection: &Connection<ConnectionContext>,
     ) -> Self::Future {
         Box::pin(self.clone().answer(request, connection.context.clone()))
@@ -339,7 +333,7 @@ impl Handler for GatewayHandler {
 
     fn overloaded(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         connection: &Connection<ConnectionContext>,
         app: &App,
     ) -> Self::Response {
@@ -362,14 +356,13 @@ impl Handler for GatewayHandler {
     ) -> Response<ResponseBody> {
         if let Some(tunnel) = response.body_mut().take_tunnel() {
             let exchange = response.body_mut().take_exchange();
-            in_flight.connection().set_tunnel(Box::pin(async move {
-                // It lasts as long as the tunnel.
-                let _exchange = exchange;
-                tunnel.run().await;
+            in_flight.connection().set_upgrade(OnUpgrade::new(move |client| {
+                Box::pin(async move {
+                    // It lasts as long as the tunnel.
+                    let _exchange = exchange;
+                    tunnel.run(client).await;
+                })
             }));
-        }
-        if response.body().leaves_request_body() {
-            in_flight.connection().discard_body();
         }
         response.body_mut().attach(in_flight);
         response
@@ -381,7 +374,7 @@ mod tests {
     use super::*;
 
     fn size_of_future<F>(
-        _: impl FnOnce(GatewayHandler, Request<Incoming>, ConnectionContext) -> F,
+        _: impl FnOnce(GatewayHandler, Request<IncomingBody>, ConnectionContext) -> F,
     ) -> usize {
         size_of::<F>()
     }

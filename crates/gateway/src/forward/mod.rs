@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use http::header::UPGRADE;
 use http::{Response, StatusCode, Version};
-use hyper::upgrade::OnUpgrade;
 
 pub(crate) use self::headers::{
     check_transfer_encoding, host_of, join_cookies, name_of, remove_named_by_connection,
 };
 pub(crate) use self::path::{LoosePath, matched_form, normalize};
-pub(crate) use self::upgrade::{Tunnel, has_token};
+pub(crate) use self::upgrade::Tunnel;
 use crate::body::ResponseBody;
 use crate::error::ProxyError;
 use crate::header_changes::{HeaderEdits, Placeholders};
@@ -56,8 +55,6 @@ pub(crate) async fn forward(
     server: &mut Option<Arc<Server>>,
 ) -> Result<Response<ResponseBody>, ProxyError> {
     let upgrade = upgrade::requested(&request.head);
-    // As `hyper::upgrade::on`, which takes a whole request.
-    let client = upgrade.as_ref().and_then(|_| request.head.extensions.remove::<OnUpgrade>());
     headers::rewrite_request(&mut request.head, &forwarding)?;
     if let Some((edits, values)) = forwarding.edits {
         edits.apply(&mut request.head.headers, values);
@@ -74,13 +71,11 @@ pub(crate) async fn forward(
     }
     let mut response = upstream.send(delivery, request, server).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // Only if the client has asked for it.
-        let client = client.ok_or(ProxyError::BadGateway)?;
         let protocol = response.headers().get(UPGRADE).cloned();
         let (head, body) = response.into_parts();
         let mut response = Response::from_parts(head, ());
         let upstream = body.into_upgraded().ok_or(ProxyError::BadGateway)?;
-        let tunnel = Tunnel { client, upstream, idle: forwarding.tunnel_idle };
+        let tunnel = Tunnel { upstream, idle: forwarding.tunnel_idle };
         headers::rewrite_response(response.headers_mut());
         if let Some(protocol) = protocol {
             upgrade::set_headers(response.headers_mut(), protocol);

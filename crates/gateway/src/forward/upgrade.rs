@@ -14,8 +14,8 @@ use std::time::Duration;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
+use sluicegate_server::http::Upgraded;
+use sluicegate_server::http::http1::has_token;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
 use tokio::time::sleep;
 
@@ -24,7 +24,6 @@ use crate::upstream::UpgradedUpstream;
 /// An upgraded connection, on both sides.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
-    pub(super) client: OnUpgrade,
     pub(super) upstream: UpgradedUpstream,
     /// Time without data.
     pub(super) idle: Duration,
@@ -51,12 +50,6 @@ fn is_http(protocol: &str) -> bool {
     matches!(name.as_str(), "h2" | "h2c" | "h3" | "http" | "tls")
 }
 
-/// Whether a list in a header has a token.
-pub(crate) fn has_token(line: &HeaderValue, token: &str) -> bool {
-    let mut tokens = line.as_bytes().split(|byte| *byte == b',');
-    tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-}
-
 /// Writes the headers of an upgrade, which are those of one connection.
 pub(super) fn set_headers(headers: &mut HeaderMap, upgrade: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -65,12 +58,12 @@ pub(super) fn set_headers(headers: &mut HeaderMap, upgrade: HeaderValue) {
 
 impl Tunnel {
     /// Copies bytes both ways until both sides end, one fails, or none has sent for the idle time.
-    pub(crate) async fn run(self) {
-        // The client may be gone before the switch.
-        let Ok(client) = self.client.await else { return };
+    pub(crate) async fn run(self, client: Upgraded) {
+        let (sent, client) = client.into_parts();
+        // The rest of it is held until the end.
         let UpgradedUpstream { stream, read, .. } = self.upstream;
         let activity = Arc::new(AtomicU64::new(0));
-        let mut client = Counted { io: TokioIo::new(client), activity: activity.clone() };
+        let mut client = Counted { io: client, activity: activity.clone() };
         let mut upstream = Counted { io: stream, activity: activity.clone() };
         let is_idle = async {
             loop {
@@ -84,6 +77,7 @@ impl Tunnel {
         tokio::select! {
             // An error ends the tunnel as an end does.
             _ = async {
+                upstream.write_all(&sent).await?;
                 client.write_all(&read).await?;
                 copy_bidirectional(&mut client, &mut upstream).await
             } => {}

@@ -11,7 +11,6 @@ use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use http::header::AUTHORIZATION;
 use http::{Method, Request};
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use sluicegate::backend::ready;
 use tower_service::Service as _;
@@ -20,7 +19,7 @@ use super::body::BodyReader;
 use super::check::CheckOperation;
 use super::error::ApiError;
 use super::idempotency::IdempotencyHeader;
-use super::serve::{Connection, Handler, InFlight};
+use super::serve::{Connection, Handler, InFlight, IncomingBody};
 use super::sized_body::{RequestBody, ResponseBody, TooLarge};
 use super::{Api, Peer, Routes, forward_auth};
 use crate::app::App;
@@ -56,7 +55,7 @@ impl Handler for Routes {
 
     fn call(
         &self,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
         connection: &Connection<Self::Context>,
     ) -> RoutesFuture {
         let (account, timeout) = (connection.account().clone(), connection.body_timeout);
@@ -85,7 +84,7 @@ impl Handler for Routes {
 
     fn overloaded(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         _: &Connection<Self::Context>,
         app: &App,
     ) -> Response {

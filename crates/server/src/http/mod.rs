@@ -35,6 +35,7 @@ mod code;
 mod error;
 mod forward_auth;
 mod handler;
+pub mod http1;
 mod idempotency;
 mod json;
 mod openapi;
@@ -62,7 +63,9 @@ pub(crate) use self::idempotency::ApiResponse;
 pub use self::openapi::openapi;
 pub(crate) use self::operator::EXPLAINED_DESCRIPTORS_MAX;
 pub(crate) use self::response::write_inspected;
-pub use self::serve::{Connection, Handler, HttpLimits, HttpServer, InFlight, serve};
+pub use self::serve::{
+    Connection, Handler, HttpLimits, HttpServer, InFlight, IncomingBody, OnUpgrade, Upgraded, serve,
+};
 use crate::app::App;
 use crate::token::Token;
 

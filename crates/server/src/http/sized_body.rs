@@ -1,9 +1,9 @@
 //! Bodies within the memory budget.
 //!
 //! A request body arrives whole and in time. A response body is sent in pieces, and charged until
-//! the client has received it: hyper copies a piece into the write buffer of an HTTP/1.1
-//! connection, which keeps its capacity, so pieces are small; on HTTP/2 a piece waits in h2 until
-//! the client opens its window, so the last piece carries the charge.
+//! the client has received it: an HTTP/1.1 connection charges for a piece that waits for the
+//! client; on HTTP/2 a piece waits in h2 until the client opens its window, so the last piece
+//! carries the charge.
 
 use std::error::Error;
 use std::fmt;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use axum::body::Body as AxumBody;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
 use super::body::BODY_BYTES_MAX;
+use super::serve::{BoxError, IncomingBody};
 use crate::memory::{Account, Charge, Gather, GatherError, Unsent};
 
 /// The body did not arrive in time.
@@ -29,17 +29,15 @@ pub(in crate::http) struct BodyTimeout;
 /// starts at the first wait, so that a body that arrives with its head needs no timer.
 #[derive(Debug)]
 pub(super) struct RequestBody {
-    body: Incoming,
+    body: IncomingBody,
     gather: Gather,
     account: Arc<Account>,
     timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
-
 impl RequestBody {
-    pub(super) fn new(body: Incoming, account: Arc<Account>, timeout: Duration) -> Self {
+    pub(super) fn new(body: IncomingBody, account: Arc<Account>, timeout: Duration) -> Self {
         Self { body, gather: Gather::default(), account, timeout, deadline: None }
     }
 
@@ -104,8 +102,8 @@ impl Error for GatherError {}
 
 // === responses ===
 
-/// Longest piece, and longest response that an HTTP/1.1 connection sends without a charge: its
-/// fixed cost covers it.
+/// Longest piece, and longest response that is charged on an HTTP/1.1 connection only while it
+/// waits for the client.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 /// A client that has received so much more gets the whole time for the rest.
 const RENEWAL_BYTES: usize = 256 << 10;

@@ -182,11 +182,6 @@ pub(crate) trait Observer {
 
     /// A write was attempted.
     fn wrote(&mut self, outcome: &Poll<io::Result<usize>>);
-
-    /// Bytes to read and discard after shutdown.
-    fn linger_bytes(&self) -> usize {
-        0
-    }
 }
 
 /// A connection and its observer.
@@ -194,33 +189,11 @@ pub(crate) trait Observer {
 pub(crate) struct Observed<I, O> {
     io: I,
     observer: O,
-    /// Bytes that are still discarded, once the write side is shut down.
-    linger: Option<usize>,
 }
 
 impl<I, O> Observed<I, O> {
     pub(crate) const fn new(io: I, observer: O) -> Self {
-        Self { io, observer, linger: None }
-    }
-}
-
-impl<I: AsyncRead + Unpin, O> Observed<I, O> {
-    /// Discards what still arrives, up to a limit. Closing a socket with unread bytes resets the
-    /// connection, and the peer takes the response in flight for a failure: a proxy that fails open
-    /// would let requests pass that are large enough.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut scratch = [0; 8 << 10];
-        while let Some(left) = self.linger.filter(|left| *left > 0) {
-            let mut buf = ReadBuf::new(&mut scratch);
-            let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf));
-            let count = buf.filled().len();
-            if read.is_err() || count == 0 {
-                break;
-            }
-            self.linger = Some(left.saturating_sub(count));
-        }
-        self.linger = Some(0);
-        Poll::Ready(())
+        Self { io, observer }
     }
 }
 
@@ -266,10 +239,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin, O: Observer + Unpin> AsyncWrite for Obse
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.linger.is_none() {
-            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-            self.linger = Some(self.observer.linger_bytes());
-        }
-        self.poll_linger(cx).map(Ok)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

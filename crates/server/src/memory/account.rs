@@ -19,7 +19,7 @@ const GENERATIONS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Account {
     endpoint: Arc<EndpointBudget>,
-    fixed: usize,
+    fixed: AtomicUsize,
     /// Bytes charged for messages.
     charged: AtomicUsize,
     /// Bytes reserved for messages; a copy of `reserved` that needs no lock to be read.
@@ -49,9 +49,18 @@ impl Account {
     pub(crate) fn open(endpoint: &Arc<EndpointBudget>, fixed: usize) -> Option<Arc<Self>> {
         endpoint.reserve(Purpose::Connection, fixed).then(|| {
             let (charged, ceiling, reserved, unsent, period) = Default::default();
-            let endpoint = endpoint.clone();
+            let (endpoint, fixed) = (endpoint.clone(), AtomicUsize::new(fixed));
             Arc::new(Self { endpoint, fixed, charged, ceiling, reserved, unsent, period })
         })
+    }
+
+    /// Raises the fixed cost, if the budget allows it.
+    pub(crate) fn raise_fixed(&self, bytes: usize) -> bool {
+        let is_reserved = self.endpoint.reserve(Purpose::Connection, bytes);
+        if is_reserved {
+            self.fixed.fetch_add(bytes, Relaxed);
+        }
+        is_reserved
     }
 
     /// Charges the account, if the budget allows it.
@@ -133,7 +142,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.endpoint.release(Purpose::Message, *self.reserved.get_mut());
-        self.endpoint.release(Purpose::Connection, self.fixed);
+        self.endpoint.release(Purpose::Connection, *self.fixed.get_mut());
     }
 }
 
@@ -211,6 +220,17 @@ mod tests {
         drop(account);
         assert!(budget.reserved_bytes() > 0, "the charge is part of it");
         drop(charge);
+        assert_eq!(budget.reserved_bytes(), 0);
+    }
+
+    #[test]
+    fn the_fixed_cost_is_released_with_the_account() {
+        let budget = MemoryBudget::new(16 << 10);
+        let account = account(&budget);
+        assert!(account.raise_fixed(11 << 10));
+        assert_eq!(budget.reserved_bytes(), 12 << 10);
+        assert!(!account.raise_fixed(1), "one endpoint has three quarters of the budget");
+        drop(account);
         assert_eq!(budget.reserved_bytes(), 0);
     }
 

@@ -1,24 +1,23 @@
 //! Heads of requests and responses.
 
-use std::io::Write as _;
 use std::mem::MaybeUninit;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use httparse::ParserConfig;
+use sluicegate_server::http::http1::{
+    Decoder, Encoder, HEADERS_MAX, has_token, header_map, write_header, write_length,
+};
 
 use super::RequestKind;
-use super::decoder::Decoder;
-use super::upload::Framing;
 use crate::body::RequestBody;
 use crate::upstream::send_error::SendError;
 
-/// Bytes of a response's head, and its headers.
-pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
-pub(super) const HEADERS_MAX: usize = 128;
+/// Bytes of a response's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// The head of a response.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub(super) struct ResponseHead {
 }
 
 /// Writes the head of a request with this body; returns how the end of the body is marked.
-pub(super) fn write(out: &mut Vec<u8>, head: &Parts, body: &RequestBody) -> Framing {
+pub(super) fn write(out: &mut Vec<u8>, head: &Parts, body: &RequestBody) -> Encoder {
     let Parts { method, uri, headers, .. } = head;
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
@@ -49,37 +48,29 @@ pub(super) fn write(out: &mut Vec<u8>, head: &Parts, body: &RequestBody) -> Fram
             write_header(out, name, value);
         }
     }
-    let framing = match body.size_hint().exact() {
-        _ if body.is_empty() => Framing::None,
-        Some(length) => Framing::Length(length),
-        None => Framing::Chunked,
+    let encoder = match body.size_hint().exact() {
+        _ if body.is_empty() => Encoder::None,
+        Some(length) => Encoder::Length(length),
+        None => Encoder::Chunked,
     };
-    let length = match framing {
-        Framing::Length(length) => Some(length),
+    let length = match encoder {
+        Encoder::Length(length) => Some(length),
         // Methods that usually have a body state that its length is zero.
-        Framing::None => {
+        Encoder::None | Encoder::UntilClose => {
             let has_length = headers.contains_key(CONTENT_LENGTH)
                 || matches!(*method, Method::POST | Method::PUT | Method::PATCH);
             has_length.then_some(0)
         }
-        Framing::Chunked => {
+        Encoder::Chunked => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             None
         }
     };
     if let Some(length) = length {
-        // Writing to memory cannot fail.
-        let _ = write!(out, "content-length: {length}\r\n");
+        write_length(out, length);
     }
     out.extend_from_slice(b"\r\n");
-    framing
-}
-
-fn write_header(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    out.extend_from_slice(name.as_str().as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
-    out.extend_from_slice(b"\r\n");
+    encoder
 }
 
 /// Takes the head of a response from the buffer, if it is complete.
@@ -114,31 +105,11 @@ pub(super) fn parse(
     let mut connection = headers.get_all(CONNECTION).iter();
     let is_persistent = is_http11
         && !matches!(decoder, Decoder::UntilClose)
-        && !connection.any(|line| crate::forward::has_token(line, "close"));
+        && !connection.any(|line| has_token(line, "close"));
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(Some(ResponseHead { response, decoder, is_persistent }))
-}
-
-/// Headers that were parsed from the beginning of a buffer. The values share one copy of it.
-pub(super) fn header_map(
-    buffer: &[u8],
-    length: usize,
-    lines: &[httparse::Header<'_>],
-) -> Option<HeaderMap> {
-    let copy = Bytes::copy_from_slice(buffer.get(..length)?);
-    let mut headers = HeaderMap::with_capacity(lines.len());
-    for line in lines {
-        let begin = line.value.as_ptr().addr().checked_sub(buffer.as_ptr().addr())?;
-        let value = match line.value {
-            [] => Bytes::new(),
-            value => copy.slice(begin..begin + value.len()),
-        };
-        let name = HeaderName::from_bytes(line.name.as_bytes()).ok()?;
-        headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
-    }
-    Some(headers)
 }
 
 /// How the end of a response is marked (RFC 9112, section 6.3). Ambiguous responses are refused:
@@ -244,7 +215,7 @@ mod tests {
         let request = Request::post("http://a.test/x?y=1").header("content-length", "7");
         let (head, ()) = request.body(()).unwrap().into_parts();
         let mut out = Vec::new();
-        assert_eq!(write(&mut out, &head, &RequestBody::Empty), Framing::None);
+        assert_eq!(write(&mut out, &head, &RequestBody::Empty), Encoder::None);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "POST /x?y=1 HTTP/1.1\r\nhost: a.test\r\ncontent-length: 0\r\n\r\n");
     }

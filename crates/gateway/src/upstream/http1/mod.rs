@@ -4,7 +4,6 @@
 //! request that may have to be sent again. This one writes a head from a borrowed request, so that
 //! the caller can send it again, and reads the response into one buffer; DESIGN has the figures.
 
-mod decoder;
 mod head;
 mod upload;
 
@@ -15,14 +14,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use http_body::{Frame, SizeHint};
+use sluicegate_server::http::http1::{Decoded, Decoder, ReadBuffer};
 use tokio::io::AsyncWrite as _;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_util::io::poll_read_buf;
 
-use self::decoder::{Decoded, Decoder};
 use self::head::ResponseHead;
 use self::upload::{Upload, UploadError};
 use super::UpstreamRequest;
@@ -30,18 +28,13 @@ use super::send_error::SendError;
 use super::transport::Transport;
 use crate::body::BoxError;
 
-/// Bytes of a read, at first and at most: it doubles while reads fill the buffer.
-const READ_BYTES_MIN: usize = 4 << 10;
-const READ_BYTES_MAX: usize = 64 << 10;
-
 /// A connection that has no request.
 pub(super) struct Http1(Box<Parts>);
 
 /// Large, so it is moved as a pointer.
 struct Parts {
     io: Transport,
-    read: BytesMut,
-    read_bytes: usize,
+    read: ReadBuffer,
     write: Vec<u8>,
     /// Bytes of `write` that were written.
     written: usize,
@@ -72,8 +65,7 @@ impl Http1 {
     pub(super) fn new(io: Transport) -> Self {
         Self(Box::new(Parts {
             io,
-            read: BytesMut::new(),
-            read_bytes: READ_BYTES_MIN,
+            read: ReadBuffer::new(),
             write: Vec::new(),
             written: 0,
             timer: None,
@@ -83,7 +75,7 @@ impl Http1 {
     /// Whether the server has neither closed it nor sent anything, as far as is known.
     pub(super) fn is_alive(&mut self) -> bool {
         let parts = &mut *self.0;
-        parts.read.is_empty()
+        parts.read.bytes.is_empty()
             && parts.poll_read(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
@@ -169,13 +161,13 @@ impl HeadExchange {
             match parts.poll_read(cx) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => {
-                    let is_unanswered = parts.read.is_empty() && !self.is_answered;
+                    let is_unanswered = parts.read.bytes.is_empty() && !self.is_answered;
                     let error = if is_unanswered { SendError::Closed } else { SendError::Failed };
                     return Poll::Ready(Err(error));
                 }
                 Poll::Pending => break,
             }
-            while let Some(head) = head::parse(&mut parts.read, self.request)? {
+            while let Some(head) = head::parse(&mut parts.read.bytes, self.request)? {
                 let status = head.response.status();
                 if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
                     return Poll::Ready(Ok(head));
@@ -202,17 +194,7 @@ impl HeadExchange {
 impl Parts {
     /// Reads more; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Small responses share a buffer. When it is full and they are gone, it is used from its
-        // beginning again.
-        if self.read.capacity() - self.read.len() < self.read_bytes / 4 {
-            self.read.reserve(self.read_bytes);
-        }
-        let space = self.read.capacity() - self.read.len();
-        let count = ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.read))?;
-        if count == space {
-            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
-        }
-        Poll::Ready(Ok(count))
+        self.read.poll_read(&mut self.io, cx)
     }
 
     /// Writes what is left of `write`.
@@ -263,7 +245,7 @@ impl Http1Body {
             self.is_reusable &= uploaded.is_ok();
         }
         loop {
-            match self.decoder.decode(&mut parts.read)? {
+            match self.decoder.decode(&mut parts.read.bytes)? {
                 Decoded::Frame(frame) => return Poll::Ready(Some(Ok(frame))),
                 Decoded::End => return Poll::Ready(None),
                 Decoded::Incomplete => {}
@@ -287,18 +269,14 @@ impl Http1Body {
     pub(super) fn into_connection(self) -> Option<Http1> {
         let Self { mut connection, decoder, upload, is_reusable } = self;
         let is_complete = is_reusable && decoder.is_done() && upload.is_none();
-        let Parts { read, read_bytes, .. } = &mut *connection.0;
-        if *read_bytes > READ_BYTES_MIN && read.is_empty() {
-            // An idle connection has no large buffer.
-            (*read, *read_bytes) = (BytesMut::new(), READ_BYTES_MIN);
-        }
+        connection.0.read.shrink();
         (is_complete && connection.is_alive()).then_some(connection)
     }
 
     /// The byte stream after a switch of protocols, and what was read of it.
     pub(super) fn into_upgraded(self) -> (Transport, Bytes) {
         let Parts { io, read, .. } = *self.connection.0;
-        (io, read.freeze())
+        (io, read.bytes.freeze())
     }
 }
 

@@ -1,11 +1,11 @@
 //! The request on its way to the server: its head, and its body as the client sends it.
 
-use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use sluicegate_server::http::http1::Encoder;
 
 use super::Parts;
 use crate::body::RequestBody;
@@ -13,21 +13,11 @@ use crate::body::RequestBody;
 /// Bytes that are collected for one write.
 const WRITE_BYTES: usize = 16 << 10;
 
-/// How the end of a body is marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// No body.
-    None,
-    /// Bytes that are left.
-    Length(u64),
-    Chunked,
-}
-
 /// A request that is not written to its end.
 #[derive(Debug)]
 pub(super) struct Upload {
     body: RequestBody,
-    framing: Framing,
+    encoder: Encoder,
     is_read: bool,
     written: u64,
 }
@@ -42,9 +32,9 @@ pub(super) enum UploadError {
 }
 
 impl Upload {
-    pub(super) fn new(body: RequestBody, framing: Framing) -> Self {
-        let is_read = framing == Framing::None;
-        Self { body, framing, is_read, written: 0 }
+    pub(super) fn new(body: RequestBody, encoder: Encoder) -> Self {
+        let is_read = encoder == Encoder::None;
+        Self { body, encoder, is_read, written: 0 }
     }
 
     /// Bytes of the body that were passed on.
@@ -82,30 +72,11 @@ impl Upload {
         // Trailers of a request are not forwarded.
         let Ok(data) = frame.into_data() else { return Ok(()) };
         self.written += data.len() as u64;
-        match &mut self.framing {
-            Framing::Length(left) => {
-                *left = left.checked_sub(data.len() as u64).ok_or(UploadError::Body)?;
-                write.extend_from_slice(&data);
-            }
-            // An empty chunk would be the end.
-            Framing::Chunked if !data.is_empty() => {
-                // Writing to memory cannot fail.
-                let _ = write!(write, "{:x}\r\n", data.len());
-                write.extend_from_slice(&data);
-                write.extend_from_slice(b"\r\n");
-            }
-            Framing::Chunked | Framing::None => {}
-        }
-        Ok(())
+        self.encoder.encode(write, &data).map_err(|_| UploadError::Body)
     }
 
     fn finish(&mut self, write: &mut Vec<u8>) -> Result<(), UploadError> {
         self.is_read = true;
-        match self.framing {
-            Framing::Length(left) if left > 0 => return Err(UploadError::Body),
-            Framing::Length(_) | Framing::None => {}
-            Framing::Chunked => write.extend_from_slice(b"0\r\n\r\n"),
-        }
-        Ok(())
+        self.encoder.finish(write).map_err(|_| UploadError::Body)
     }
 }

@@ -25,8 +25,10 @@ pub(super) struct Liveness {
     in_head: AtomicBool,
     /// Whether it is HTTP/2, where bytes need not be a head.
     is_http2: AtomicBool,
+    /// Whether a connection of HTTP/1.1 ends with the request in flight.
+    is_closing: AtomicBool,
     /// Frames of HTTP/2, and writes of either protocol.
-    progress: Progress,
+    pub(super) progress: Progress,
     stalls: StreamStalls,
 }
 
@@ -79,29 +81,14 @@ pub(super) enum LivenessCheck {
     TimedOut,
 }
 
-/// Detects the protocol of a connection and records its events.
+/// Follows the frames of a connection of HTTP/2.
 #[derive(Debug)]
 pub(super) struct HttpObserver<C> {
     connection: Arc<Connection<C>>,
-    protocol: HttpProtocol,
+    parser: FrameParser,
     /// For a frame or a header block that is buffered.
     charge: Option<Charge>,
 }
-
-/// Protocol of a connection.
-#[derive(Debug)]
-enum HttpProtocol {
-    /// So many of the first bytes match the preface of HTTP/2.
-    Unknown(usize),
-    Http1,
-    Http2(FrameParser),
-}
-
-/// No method of HTTP/1.1 begins like the preface of HTTP/2.
-const PREFACE: &[u8] = b"PRI";
-
-/// Bytes that are discarded after a rejected head. Proxies forward heads of up to 1 MiB.
-const LINGER_BYTES_MAX: usize = 2 << 20;
 
 impl Default for Liveness {
     fn default() -> Self {
@@ -110,6 +97,7 @@ impl Default for Liveness {
             in_flight: AtomicUsize::new(0),
             in_head: AtomicBool::new(true),
             is_http2: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             progress: Progress::default(),
             stalls: StreamStalls::default(),
         }
@@ -129,29 +117,37 @@ impl Liveness {
         self.events.fetch_add(1, Relaxed);
     }
 
-    fn bytes_arrived(&self) {
-        // With a request in flight they are of its body, or pipelined.
-        let head = self.in_flight.load(Relaxed) == 0 && !self.is_http2.load(Relaxed);
-        if head && !self.in_head.swap(true, Relaxed) {
+    /// Bytes of a head have arrived, or such as have the time of one.
+    pub(super) fn head_begun(&self) {
+        if !self.in_head.swap(true, Relaxed) {
             self.events.fetch_add(1, Relaxed);
         }
     }
 
-    fn set_http2(&self) {
+    /// The next head is waited for.
+    pub(super) fn head_ended(&self) {
+        self.in_head.store(false, Relaxed);
+        self.events.fetch_add(1, Relaxed);
+    }
+
+    /// The client speaks HTTP/2.
+    pub(super) fn set_http2(&self) {
         self.is_http2.store(true, Relaxed);
         self.in_head.store(false, Relaxed);
+    }
+
+    /// A connection of HTTP/1.1 ends with the request in flight, or at once.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Relaxed)
     }
 
     /// Whether a request has begun, on HTTP/2 at least the connection itself.
     pub(super) fn has_begun(&self) -> bool {
         self.is_http2.load(Relaxed) || self.events.load(Relaxed) > 0
-    }
-
-    /// What still arrives is as a head that was rejected.
-    pub(super) fn discard_body(&self) {
-        if !self.is_http2.load(Relaxed) {
-            self.in_head.store(true, Relaxed);
-        }
     }
 
     /// A stream of HTTP/2 waits for its client; the slot that it waits in.
@@ -229,62 +225,18 @@ impl Watchdog {
 
 impl<C> HttpObserver<C> {
     pub(super) const fn new(connection: Arc<Connection<C>>) -> Self {
-        Self { connection, protocol: HttpProtocol::Unknown(0), charge: None }
+        Self { connection, parser: FrameParser::new(PREFACE_BYTES), charge: None }
     }
 }
 
 impl<C> Observer for HttpObserver<C> {
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if let HttpProtocol::Unknown(matched) = self.protocol {
-            self.protocol = HttpProtocol::detect(matched, bytes);
-            if matches!(self.protocol, HttpProtocol::Http2(_)) {
-                self.connection.liveness.set_http2();
-            }
-        } else if let HttpProtocol::Http2(parser) = &mut self.protocol {
-            parser.feed(bytes);
-        }
-        if let HttpProtocol::Http2(parser) = &self.protocol {
-            return parser.publish(
-                &self.connection.liveness.progress,
-                self.connection.guard.account(),
-                &mut self.charge,
-            );
-        }
-        self.connection.liveness.bytes_arrived();
-        Ok(())
+        self.parser.feed(bytes);
+        let Connection { liveness, guard, .. } = &*self.connection;
+        self.parser.publish(&liveness.progress, guard.account(), &mut self.charge)
     }
 
     fn wrote(&mut self, outcome: &Poll<io::Result<usize>>) {
         self.connection.liveness.progress.wrote(outcome);
-    }
-
-    /// A head that has begun and is rejected is read to its end.
-    fn linger_bytes(&self) -> usize {
-        let has_begun = !matches!(self.protocol, HttpProtocol::Unknown(0));
-        if has_begun && self.connection.liveness.in_head.load(Relaxed) {
-            LINGER_BYTES_MAX
-        } else {
-            0
-        }
-    }
-}
-
-impl HttpProtocol {
-    /// Detects the protocol: `matched` bytes of the preface were read before `bytes`.
-    fn detect(matched: usize, bytes: &[u8]) -> Self {
-        let rest = PREFACE.get(matched..).unwrap_or_default();
-        let more = rest.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-        match matched + more {
-            whole if whole == PREFACE.len() => {
-                let mut parser = FrameParser::new(PREFACE_BYTES - PREFACE.len());
-                parser.feed(bytes.get(more..).unwrap_or_default());
-                Self::Http2(parser)
-            }
-            part if more == bytes.len() => Self::Unknown(part),
-            _ => Self::Http1,
-        }
     }
 }

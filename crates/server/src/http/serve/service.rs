@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
-use hyper::service::Service;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
+use super::body::IncomingBody;
 use super::{Connection, Handler, ServerState};
 use crate::memory::{Account, Charge};
 
@@ -100,12 +99,9 @@ impl<H: Handler> ConnectionService<H> {
     }
 }
 
-impl<H: Handler> Service<Request<Incoming>> for ConnectionService<H> {
-    type Response = Response<H::Body>;
-    type Error = h2::Error;
-    type Future = ResponseFuture<H>;
-
-    fn call(&self, request: Request<Incoming>) -> ResponseFuture<H> {
+impl<H: Handler> ConnectionService<H> {
+    /// Answers a request; `None` resets its stream of HTTP/2.
+    pub(super) fn respond(&self, request: Request<IncomingBody>) -> ResponseFuture<H> {
         let Self { shared, connection, .. } = self;
         let (mut in_flight, others) = InFlight::begin(connection.clone());
         let is_http2 = request.version() == Version::HTTP_2;
@@ -125,7 +121,7 @@ impl<H: Handler> Service<Request<Incoming>> for ConnectionService<H> {
 }
 
 impl<H: Handler> Future for ResponseFuture<H> {
-    type Output = Result<Response<H::Body>, h2::Error>;
+    type Output = Option<Response<H::Body>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -134,10 +130,10 @@ impl<H: Handler> Future for ResponseFuture<H> {
             ResponseSourceProjection::Refused { response } => response.take(),
             ResponseSourceProjection::Reset => None,
         };
-        Poll::Ready(match (response, this.in_flight.take()) {
-            (Some(response), Some(in_flight)) => Ok(this.shared.handler.send(response, in_flight)),
-            _ => Err(h2::Reason::REFUSED_STREAM.into()),
-        })
+        let response = response.zip(this.in_flight.take());
+        Poll::Ready(
+            response.map(|(response, in_flight)| this.shared.handler.send(response, in_flight)),
+        )
     }
 }
 

@@ -1,29 +1,44 @@
-//! Bodies of responses.
+//! Decodes the bodies of requests and responses.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::head::{HEAD_BYTES_MAX, HEADERS_MAX, header_map};
+use super::{HEADERS_MAX, header_map};
 
 /// Bytes of a chunk's first line, with its extensions.
 const CHUNK_LINE_BYTES_MAX: usize = 4 << 10;
+/// Bytes of the extensions of all chunks of a body.
+const EXTENSION_BYTES_MAX: usize = 16 << 10;
+/// Bytes of the trailers.
+const TRAILER_BYTES_MAX: usize = 16 << 10;
 
 /// Decodes a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decoder {
+pub enum Decoder {
     /// All of it was read.
     Done,
     /// Bytes that are left, at least one.
     Length(u64),
-    Chunked(Chunk),
+    /// In chunks.
+    Chunked(ChunkDecoder),
+    /// The connection ends with it.
     UntilClose,
+}
+
+/// Decodes chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkDecoder {
+    next: NextChunk,
+    /// Of all chunks so far.
+    extension_bytes: usize,
 }
 
 /// What comes next in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunk {
+enum NextChunk {
     Size,
-    /// Bytes that are left, at least one.
+    /// Bytes that are left.
     Data(u64),
     /// The end of the line behind the data.
     DataEnd,
@@ -32,30 +47,40 @@ pub(super) enum Chunk {
 
 /// A step of a decoder.
 #[derive(Debug)]
-pub(super) enum Decoded {
+pub enum Decoded {
+    /// The next frame of the body.
     Frame(Frame<Bytes>),
     /// More bytes are needed.
     Incomplete,
+    /// The body has ended.
     End,
 }
 
 impl Decoder {
-    pub(super) const fn length(length: u64) -> Self {
+    /// A body of this length.
+    #[must_use]
+    pub const fn length(length: u64) -> Self {
         match length {
             0 => Self::Done,
             length => Self::Length(length),
         }
     }
 
-    pub(super) const fn chunked() -> Self {
-        Self::Chunked(Chunk::Size)
+    /// A body in chunks.
+    #[must_use]
+    pub const fn chunked() -> Self {
+        Self::Chunked(ChunkDecoder { next: NextChunk::Size, extension_bytes: 0 })
     }
 
-    pub(super) const fn is_done(&self) -> bool {
+    /// Whether all of the body was read.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
+    /// What is known of the rest.
+    #[must_use]
+    pub fn size_hint(&self) -> SizeHint {
         match self {
             Self::Done => SizeHint::with_exact(0),
             Self::Length(left) => SizeHint::with_exact(*left),
@@ -64,7 +89,10 @@ impl Decoder {
     }
 
     /// Takes the next frame from the buffer.
-    pub(super) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, &'static str> {
+    ///
+    /// # Errors
+    /// When the body is malformed.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, &'static str> {
         loop {
             let decoded = match self {
                 Self::Done => Decoded::End,
@@ -77,10 +105,10 @@ impl Decoder {
                         Decoded::Frame(Frame::data(data))
                     }
                 },
-                Self::Chunked(chunk) => match chunk.decode(buffer)? {
+                Self::Chunked(chunks) => match chunks.decode(buffer)? {
                     ChunkDecoded::Data(data) => Decoded::Frame(Frame::data(data)),
                     ChunkDecoded::Next(next) => {
-                        *chunk = next;
+                        chunks.next = next;
                         continue;
                     }
                     ChunkDecoded::Incomplete => Decoded::Incomplete,
@@ -95,70 +123,105 @@ impl Decoder {
     }
 
     /// The connection has ended.
-    pub(super) fn end(&mut self) -> Result<(), &'static str> {
+    ///
+    /// # Errors
+    /// When the body has not.
+    pub fn end(&mut self) -> Result<(), &'static str> {
         match self {
             Self::Done => Ok(()),
             Self::UntilClose => {
                 *self = Self::Done;
                 Ok(())
             }
-            Self::Length(_) | Self::Chunked(_) => Err("the response is incomplete"),
+            Self::Length(_) | Self::Chunked(_) => Err("the body is incomplete"),
         }
     }
 }
 
 enum ChunkDecoded {
     Data(Bytes),
-    Next(Chunk),
+    Next(NextChunk),
     Incomplete,
     /// With trailers, if there are any.
     End(Option<Frame<Bytes>>),
 }
 
-impl Chunk {
+impl ChunkDecoder {
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<ChunkDecoded, &'static str> {
-        Ok(match self {
-            Self::Size => match httparse::parse_chunk_size(buffer) {
-                Ok(httparse::Status::Complete((length, size))) => {
+        Ok(match &mut self.next {
+            NextChunk::Size => match parse_size(buffer)? {
+                Some((length, size)) => {
+                    let digits = buffer.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+                    self.extension_bytes += length - digits - 2;
+                    if self.extension_bytes > EXTENSION_BYTES_MAX {
+                        return Err("the extensions of the chunks are too large");
+                    }
                     buffer.advance(length);
-                    let next = if size == 0 { Self::Trailers } else { Self::Data(size) };
+                    let is_last = size == 0;
+                    let next = if is_last { NextChunk::Trailers } else { NextChunk::Data(size) };
                     ChunkDecoded::Next(next)
                 }
-                Ok(httparse::Status::Partial) if buffer.len() < CHUNK_LINE_BYTES_MAX => {
-                    ChunkDecoded::Incomplete
-                }
-                _ => return Err("a chunk of the response is malformed"),
+                None => ChunkDecoded::Incomplete,
             },
-            Self::Data(0) => ChunkDecoded::Next(Self::DataEnd),
-            Self::Data(left) => match take(buffer, left) {
+            NextChunk::Data(0) => ChunkDecoded::Next(NextChunk::DataEnd),
+            NextChunk::Data(left) => match take(buffer, left) {
                 Some(data) => ChunkDecoded::Data(data),
                 None => ChunkDecoded::Incomplete,
             },
-            Self::DataEnd => match buffer.get(..2) {
+            NextChunk::DataEnd => match buffer.get(..2) {
                 Some(b"\r\n") => {
                     buffer.advance(2);
-                    ChunkDecoded::Next(Self::Size)
+                    ChunkDecoded::Next(NextChunk::Size)
                 }
-                Some(_) => return Err("a chunk of the response is malformed"),
+                Some(_) => return Err("a chunk is malformed"),
                 None => ChunkDecoded::Incomplete,
             },
-            Self::Trailers => {
-                let mut lines = [httparse::EMPTY_HEADER; HEADERS_MAX];
-                match httparse::parse_headers(buffer, &mut lines) {
-                    Ok(httparse::Status::Complete((length, lines))) => {
-                        let trailers = header_map(buffer, length, lines);
-                        let trailers = trailers.ok_or("a trailer of the response is malformed")?;
-                        buffer.advance(length);
-                        let frame = (!trailers.is_empty()).then(|| Frame::trailers(trailers));
-                        ChunkDecoded::End(frame)
-                    }
-                    Ok(httparse::Status::Partial) if buffer.len() < HEAD_BYTES_MAX => {
-                        ChunkDecoded::Incomplete
-                    }
-                    _ => return Err("the trailers of the response are malformed or too large"),
+            NextChunk::Trailers => match parse_trailers(buffer)? {
+                Some((length, trailers)) => {
+                    buffer.advance(length);
+                    ChunkDecoded::End((!trailers.is_empty()).then(|| Frame::trailers(trailers)))
                 }
-            }
+                None => ChunkDecoded::Incomplete,
+            },
         })
+    }
+}
+
+/// The length of a chunk's first line, and its size. httparse takes no digits for zero, and a line
+/// feed for a part of an extension.
+fn parse_size(buffer: &[u8]) -> Result<Option<(usize, u64)>, &'static str> {
+    let is_malformed = buffer.first().is_some_and(|byte| !byte.is_ascii_hexdigit());
+    match httparse::parse_chunk_size(buffer) {
+        _ if is_malformed => Err("a chunk is malformed"),
+        Ok(httparse::Status::Complete((length, size))) => {
+            let line = buffer.get(..length.saturating_sub(2)).unwrap_or_default();
+            match line.contains(&b'\n') {
+                true => Err("a chunk is malformed"),
+                false => Ok(Some((length, size))),
+            }
+        }
+        Ok(httparse::Status::Partial) if buffer.len() < CHUNK_LINE_BYTES_MAX => Ok(None),
+        _ => Err("a chunk is malformed"),
+    }
+}
+
+/// The length of the trailers, with the empty line behind them.
+fn parse_trailers(buffer: &[u8]) -> Result<Option<(usize, HeaderMap)>, &'static str> {
+    if buffer.starts_with(b"\r\n") {
+        return Ok(Some((2, HeaderMap::new())));
+    }
+    let mut lines = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    match httparse::parse_headers(buffer, &mut lines) {
+        Ok(httparse::Status::Complete((length, lines))) if length <= TRAILER_BYTES_MAX => {
+            let block = buffer.get(..length).unwrap_or_default();
+            // Lines of a head may end with a line feed alone, those of a body may not.
+            let mut ends = block.split_inclusive(|byte| *byte == b'\n');
+            let trailers = header_map(buffer, length, lines);
+            let trailers = trailers.filter(|_| ends.all(|line| line.ends_with(b"\r\n")));
+            Ok(Some((length, trailers.ok_or("a trailer is malformed")?)))
+        }
+        Ok(httparse::Status::Partial) if buffer.len() < TRAILER_BYTES_MAX => Ok(None),
+        _ => Err("the trailers are malformed or too large"),
     }
 }
 
@@ -174,7 +237,6 @@ fn take(buffer: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
     use proptest::prelude::*;
 
     use super::*;
@@ -251,9 +313,27 @@ mod tests {
     #[test]
     fn malformed_chunks_are_errors() {
         let endless = format!("1;{}", "x".repeat(CHUNK_LINE_BYTES_MAX));
-        let trailers = format!("0\r\nA: {}", "x".repeat(HEAD_BYTES_MAX));
-        for text in ["x\r\n", "1\r\nabc\r\n", "fffffffffffffffff\r\n", &endless, &trailers] {
-            assert!(decoded(Decoder::chunked(), text.as_bytes(), &[7]).is_err(), "{text:.20}");
+        let trailers = format!("0\r\nA: {}", "x".repeat(TRAILER_BYTES_MAX));
+        let extended = format!("1;{}\r\na\r\n", "x".repeat(1_000)).repeat(17) + "0\r\n\r\n";
+        for text in [
+            "x\r\n",
+            "\r\n\r\n",
+            " 1\r\na\r\n0\r\n\r\n",
+            "1\r\nabc\r\n",
+            "1;a\nb\r\na\r\n0\r\n\r\n",
+            "1\na\r\n0\r\n\r\n",
+            "0\r\nA: b\nC: d\r\n\r\n",
+            "0\r\nA: b\r\n\n",
+            "0\r\n\n",
+            "fffffffffffffffff\r\n",
+            &endless,
+            &trailers,
+            &extended,
+        ] {
+            for pieces in [1, 7, 100_000] {
+                let decoded = decoded(Decoder::chunked(), text.as_bytes(), &[pieces]);
+                assert!(decoded.is_err(), "{text:.40}");
+            }
         }
     }
 }
