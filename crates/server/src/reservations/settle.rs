@@ -93,6 +93,32 @@ impl Reservations {
         done.map_err(|error| ReservationError::Hold(error.into()))
     }
 
+    /// Commits a part of each descriptor of a reservation, in the order of the ticket; the statuses
+    /// have what is left.
+    ///
+    /// # Errors
+    /// When there is no such reservation.
+    pub async fn commit_parts(
+        &self,
+        engine: &Engine<dyn Backend>,
+        rules: &Snapshot<'_>,
+        ticket: &Ticket,
+        used: &[u64],
+        now: Timestamp,
+        checked: &mut Checked,
+    ) -> Result<(), ReservationError> {
+        let entries = ticket.entries();
+        let mut descriptors = ticket.descriptors(&entries);
+        for (descriptor, used) in descriptors.iter_mut().zip(used) {
+            descriptor.hits = Some(*used);
+        }
+        let request = ticket.request(0, &descriptors);
+        let call = Call::new(rules, &request, now);
+        let committed = engine.commit_parts(call, ticket.holder(), checked).await;
+        clear_waits(checked);
+        committed.map_err(|error| self.error(ticket, error))
+    }
+
     /// Records a reservation that was settled.
     fn record(
         &self,

@@ -189,6 +189,21 @@ impl<B: Backend + ?Sized> Engine<B> {
         Ok(shared.filter_map(|(_, answer)| answer.held).min().unwrap_or(0))
     }
 
+    /// Makes a part of each descriptor of a reservation final: its own hits, those of the request
+    /// where it has none. [`Checked::statuses`] have what is left.
+    ///
+    /// # Errors
+    /// As [`Engine::commit_part`].
+    pub async fn commit_parts(
+        &self,
+        call: Call<'_>,
+        holder: Holder,
+        checked: &mut Checked,
+    ) -> Result<(), HoldError> {
+        let op = |step: &mut BoundStep<'_>| Op::CommitPart { cost: step.cost, holder };
+        self.update_held(&op, call, checked).await.map(drop)
+    }
+
     /// Restarts the time after which a reservation is cancelled, and the leases of its slots.
     /// Returns the time until the first part of it expires: `ttl`, or the lease of a slot.
     ///
