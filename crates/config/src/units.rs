@@ -7,7 +7,7 @@
 mod numbers;
 
 pub(crate) use numbers::choice;
-pub use numbers::{decimal, factor, percent, truth, whole};
+pub use numbers::{decimal, factor, millionths, percent, truth, whole};
 use numbers::{digits_value, split_number};
 use sluicegate_core::quota::{QuotaError, Rate};
 use sluicegate_core::time::{SPAN_MAX, Span};

@@ -11,6 +11,7 @@ use boon::{Compiler, Schemas};
 use sluicegate_config::gateway::listener::{AcmeChallenge, TlsVersion};
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing};
 use sluicegate_config::gateway::settle::{CostSource, Usage};
+use sluicegate_config::gateway::tokens::{ModelApi, PriceSource, TokenClasses};
 use sluicegate_config::gateway::upstream::Balance;
 use sluicegate_config::gateway::{
     AccessLogFormat, GatewayConfig, JwksSource, LoadedGateway, is_gateway, load, load_with_files,
@@ -95,6 +96,22 @@ fn every_key_is_read() {
     assert_eq!(usage.usage, Usage::Cost(CostSource::Json("usage.total_tokens".into())));
     assert_eq!((rest.descriptors.len(), rest.is_unconditional()), (3, true));
     assert_eq!(route.response_headers.remove, ["Server"]);
+    let model = |path: &str| {
+        let route = config.routes.iter().find(|route| route.path == path).unwrap();
+        route.limit.as_ref().unwrap().tokens.clone().unwrap()
+    };
+    let tokens = model("/llm/*");
+    assert_eq!((tokens.api, tokens.max_output), (ModelApi::OpenAi, 2_048));
+    assert_eq!((tokens.body_bytes_max, tokens.stream_usage), (1 << 20, false));
+    let Some(PriceSource::Table(prices)) = &tokens.prices else { panic!() };
+    let (input, cached, cache_write, output) = (2_500_000, 1_250_000, 3_750_000, 10_000_000);
+    let expected = TokenClasses { input, cached, cache_write, output };
+    assert_eq!(prices.find("gpt-4o"), Some(&expected));
+    let weights = tokens.weights.unwrap();
+    let expected = TokenClasses { input: 1_000, cached: 100, cache_write: 1_000, output: 4_000 };
+    assert_eq!((weights.find("any"), weights.has_default()), (Some(&expected), true));
+    let file = Some(PriceSource::File("/etc/prices.yaml".into()));
+    assert_eq!((model("/claude/*").api, model("/claude/*").prices), (ModelApi::Anthropic, file));
     assert_eq!(config.routes[1].hosts, ["old.example.com"]);
     assert_eq!(config.routes[2].action, Action::Redirect { to: "/new".to_owned(), status: 308 });
 }
@@ -185,6 +202,25 @@ fn limits_that_the_rules_do_not_have_are_warnings() {
              did you mean `user`? rules begin with `user`",
         ]
     );
+}
+
+#[test]
+fn a_rate_is_no_budget() {
+    let text = "upstreams: { api: http://127.0.0.1:3000 }\nroutes:\n\
+                - { path: /a, upstream: api, limit: { domain: llm, tokens: { api: openai, max_output: 500 }, \
+                descriptors: [{ user: path }, { entries: { team: path }, hits: tokens }, \
+                { entries: { slow: path }, hits: output_tokens }, { entries: { fine: path }, hits: tokens }] } }\n";
+    let rules = "domain: llm\ndescriptors:\n\
+                 - { key: user, limits: { algorithm: token_bucket, rate: 10/day } }\n\
+                 - { key: team, limits: { algorithm: token_bucket, rate: 1000000/day } }\n\
+                 - { key: slow, limits: { algorithm: token_bucket, rate: 100/m } }\n\
+                 - { key: fine, limits: [{ name: m, algorithm: token_bucket, rate: 500/m }, { name: d, algorithm: fixed_window, rate: 5/day }] }\n";
+    let rules = load_rules(&[source(rules)], &Options::default()).unwrap();
+    let warnings: Vec<_> =
+        loaded(text).check_rules(&rules).warnings.iter().map(ToString::to_string).collect();
+    let [rate, burst] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(rate.contains("`team` has no budget but a rate, got `token_bucket` of `1000000` per `1day`, which refills all the time; write"), "{rate}");
+    assert!(burst.contains("`slow` denies every request without a maximum of tokens: it reserves `500`, and `token_bucket` holds `100`; write a larger `burst`"), "{burst}");
 }
 
 #[test]

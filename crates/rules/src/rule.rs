@@ -58,6 +58,8 @@ pub struct RuleExtras {
     pub pools: Vec<PoolConfig>,
     /// The thresholds of the quota that are reported, in percent, ascending.
     pub notify: Vec<u16>,
+    /// The action on a stream that exhausts the limits.
+    pub on_exhausted: OnExhausted,
 }
 
 /// A further pool of a rule: limits with a counter of their own for each identity. The settings
@@ -201,6 +203,17 @@ pub enum OnLimit {
     Queue,
 }
 
+/// The action on a response that costs more than was reserved for it, when its limits have nothing
+/// left while it streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnExhausted {
+    /// Let it finish; the limits go into debt.
+    #[default]
+    Debt,
+    /// End it.
+    End,
+}
+
 /// The action for a new identity when the store is full.
 ///
 /// A live entry is never evicted for a new one: an identity over its limit stays over it.
@@ -294,6 +307,12 @@ impl RuleConfig {
     #[must_use]
     pub fn priority(&self) -> u8 {
         self.rare.as_ref().and_then(|rare| rare.priority).unwrap_or(PRIORITY_DEFAULT)
+    }
+
+    /// The action on a stream that exhausts the limits.
+    #[must_use]
+    pub fn on_exhausted(&self) -> OnExhausted {
+        self.rare.as_ref().map(|rare| rare.on_exhausted).unwrap_or_default()
     }
 
     /// The pools that requests draw from when the limits deny them, in this order.

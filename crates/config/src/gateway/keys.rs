@@ -476,7 +476,7 @@ pub(crate) const ACCESS_LOG: Section = Section {
 };
 
 pub(crate) use super::route_keys::{
-    DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE,
+    CLASSES, DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE, TOKENS,
 };
 pub(crate) use super::upstream_keys::{
     BALANCE, CONCURRENCY, EJECT, HEALTH, UPSTREAM, UPSTREAM_TIMEOUTS, UPSTREAM_TLS,

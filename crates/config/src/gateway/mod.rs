@@ -22,6 +22,7 @@ pub(crate) mod route_keys;
 mod rules_of_limit;
 pub mod settle;
 mod source;
+pub mod tokens;
 pub mod upstream;
 pub(crate) mod upstream_keys;
 

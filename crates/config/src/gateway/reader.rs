@@ -9,6 +9,7 @@ mod listener;
 mod parse;
 mod route;
 mod settle;
+mod tokens;
 mod upstream;
 
 use std::path::{Path, PathBuf};

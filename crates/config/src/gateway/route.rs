@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluicegate_rules::mapping::{Mapping, Part, Source};
 
 use super::settle::SettleCase;
+use super::tokens::TokensConfig;
 
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub struct LimitConfig {
     pub on_missing: OnMissing,
     /// `settle`: the cost by the response. The first case that fits applies.
     pub settle: Vec<SettleCase>,
+    /// `tokens`: requests to a language model.
+    pub tokens: Option<TokensConfig>,
 }
 
 /// What happens to a request without a part of a descriptor.
@@ -164,11 +167,18 @@ pub struct HeaderChanges {
 }
 
 impl LimitConfig {
+    /// Whether what a request costs is known at its end only.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        !self.settle.is_empty() || self.tokens.is_some()
+    }
+
     /// Limits requests by the rules of a domain.
     #[must_use]
     pub fn new(domain: impl Into<String>, mapping: Mapping) -> Self {
         let domain = domain.into();
-        Self { domain, mapping, on_missing: OnMissing::default(), settle: Vec::new() }
+        let (on_missing, settle) = (OnMissing::default(), Vec::new());
+        Self { domain, mapping, on_missing, settle, tokens: None }
     }
 }
 

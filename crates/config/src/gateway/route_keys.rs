@@ -167,6 +167,12 @@ pub(crate) const LIMIT: Section = Section {
             "Rejects a request without a part of a descriptor, or leaves the descriptor out. Default: `reject`.",
         ),
         key(
+            "tokens",
+            Kind::Section(&TOKENS),
+            "{ api: openai }",
+            "Counts the tokens and the money of requests to a language model, for descriptors with such `hits`.",
+        ),
+        key(
             "settle",
             Kind::List(&Kind::Section(&SETTLE)),
             "[{ status: [401, 403], cost: 1 }, { cost: 0 }]",
@@ -190,8 +196,59 @@ pub(crate) const DESCRIPTOR: Section = Section {
             "hits",
             Kind::Text,
             "json max_tokens or 1000",
-            "Its cost, at least 1. Default: that of the request.",
+            "Its cost, at least 1: a part of the request, or with `tokens` one of `tokens`, `input_tokens`, `output_tokens` and `money`. Default: that of the request.",
         ),
+    ],
+};
+
+pub(crate) const TOKENS: Section = Section {
+    subject: "`tokens`",
+    example: "{ api: openai, max_output: 4096, prices: prices.yaml }",
+    required: &["api"],
+    keys: &[
+        key("api", Kind::Words(&["openai", "anthropic"]), "openai", "API of the model."),
+        key(
+            "max_output",
+            Kind::Whole(1, 1_000_000_000),
+            "4096",
+            "Output tokens of a request that names no maximum. Default: `4096`.",
+        ),
+        key(
+            "max_body",
+            Kind::Bytes,
+            "4MiB",
+            "Bytes of a request, which is held in memory; longer ones get 413. Default: `4MiB`.",
+        ),
+        key(
+            "stream_usage",
+            Kind::Flag,
+            "false",
+            "Requests the usage of a stream of OpenAI's API; some providers refuse that. Default: `true`.",
+        ),
+        key(
+            "prices",
+            Kind::Either(&[Kind::Text, Kind::Named(&Kind::Section(&CLASSES))]),
+            "prices.yaml",
+            "Prices of a million tokens by model, `*` in a name for any text: a file, or a mapping.",
+        ),
+        key(
+            "weights",
+            Kind::Named(&Kind::Section(&CLASSES)),
+            "{ \"*\": { input: 1, cached: 0.1, output: 4 } }",
+            "Weights of a token in `hits: tokens`, by model. Default: 1 each.",
+        ),
+    ],
+};
+
+pub(crate) const CLASSES: Section = Section {
+    subject: "the numbers of a model",
+    example: "{ input: 2.50, cached: 1.25, output: 10 }",
+    required: &["input", "output"],
+    keys: &[
+        key("input", Kind::Text, "2.50", "Of input."),
+        key("cached", Kind::Text, "1.25", "Of input from a cache. Default: as `input`."),
+        key("cache_write", Kind::Text, "3.75", "Of input into a cache. Default: as `input`."),
+        key("output", Kind::Text, "10", "Of output."),
     ],
 };
 

@@ -1,10 +1,19 @@
 //! The rules that requests of a route may match, by the keys of their descriptors.
 
+use sluicegate_core::algorithm::token_bucket::Refill;
+use sluicegate_core::limit::Limit;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::mapping::DescriptorMapping;
+use sluicegate_rules::mapping::UsageUnit;
 use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
 
+use super::tokens::TokensConfig;
 use crate::problem::quoted;
+use crate::units::show_span;
+
+/// From this period on, a rate of tokens is meant as a budget.
+const BUDGET_PERIOD: Span = Span::from_secs(86_400);
 
 /// Rules that a descriptor may match; which one depends on its values. None when there are more
 /// nodes than `work_left`.
@@ -26,7 +35,11 @@ pub(super) fn rules_of<'r>(
 }
 
 /// Why a request under this rule cannot be settled, with the remedy.
-pub(super) fn unsettled(descriptor: &DescriptorMapping, rule: &RuleConfig) -> Option<String> {
+pub(super) fn unsettled(
+    descriptor: &DescriptorMapping,
+    rule: &RuleConfig,
+    key: &str,
+) -> Option<String> {
     let reason = match (&rule.limits, rule.consistency) {
         (Limits::Envoy { .. }, _) => {
             "`rate_limit`, which counts each request when it comes; write the rule with `limits`, such \
@@ -39,6 +52,44 @@ pub(super) fn unsettled(descriptor: &DescriptorMapping, rule: &RuleConfig) -> Op
     };
     let name = quoted(&descriptor.name());
     Some(format!(
-        "cannot settle the descriptor {name}: a rule for it has {reason}, or remove `settle`"
+        "cannot settle the descriptor {name}: a rule for it has {reason}, or remove `{key}`"
     ))
+}
+
+/// Why a rule is no budget of tokens or money, with the remedy: its limit refills all the time, so
+/// that it is never used up, or admits more than its rate says.
+pub(super) fn unfit_budget(
+    descriptor: &DescriptorMapping,
+    rule: &RuleConfig,
+    tokens: &TokensConfig,
+) -> Option<String> {
+    let unit = descriptor.usage_unit()?;
+    let Limits::Native(limits) = &rule.limits else { return None };
+    limits.iter().find_map(|limit| {
+        let limit = limit.at(Timestamp::EPOCH);
+        let rate = match &limit {
+            Limit::TokenBucket(bucket) if bucket.refill() == Refill::Greedy => bucket.rate(),
+            Limit::LeakyBucket(bucket) => bucket.rate(),
+            Limit::SmoothBursty(smooth) => smooth.rate(),
+            Limit::WarmUp(warm_up) => warm_up.rate(),
+            _ => return None,
+        };
+        let (name, algorithm) = (quoted(&descriptor.name()), limit.algorithm());
+        if rate.period() >= BUDGET_PERIOD {
+            let (count, period) = (rate.count(), show_span(rate.period()));
+            return Some(format!(
+                "{name} has no budget but a rate, got `{algorithm}` of `{count}` per `{period}`, which \
+                 refills all the time; write `{{ algorithm: fixed_window, rate: …/day, align: calendar }}`"
+            ));
+        }
+        let largest = match unit {
+            UsageUnit::Tokens | UsageUnit::OutputTokens => tokens.max_output,
+            UsageUnit::InputTokens | UsageUnit::Money => return None,
+        };
+        let capacity = limit.capacity().filter(|capacity| *capacity < largest)?;
+        Some(format!(
+            "{name} denies every request without a maximum of tokens: it reserves `{largest}`, and \
+             `{algorithm}` holds `{capacity}`; write a larger `burst`, or a smaller `max_output`"
+        ))
+    })
 }

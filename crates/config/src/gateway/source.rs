@@ -11,9 +11,10 @@ use crate::problem::{self, Position, Problem, Report, quoted};
 use crate::rules::lint::unmatched_entry;
 use crate::rules::{Invalid, Loaded, Source};
 use crate::suggest;
+use sluicegate_rules::rule::RuleConfig;
 
 use super::limit_names::LimitNames;
-use super::rules_of_limit::{rules_of, unsettled};
+use super::rules_of_limit::{rules_of, unfit_budget, unsettled};
 
 /// A valid file of a gateway.
 #[derive(Debug, Clone)]
@@ -58,8 +59,9 @@ pub(super) struct RouteOrigin {
     places: Vec<(String, Position, String)>,
     /// The names in `hide`.
     pub(super) hide: Vec<(Position, String)>,
-    /// Of `settle`.
+    /// Of `settle`, and of `tokens`.
     pub(super) settle: Option<(Position, String)>,
+    pub(super) tokens: Option<(Position, String)>,
 }
 
 /// Positions of a limit.
@@ -202,7 +204,15 @@ impl Origins {
 
 impl RouteOrigin {
     pub(super) const fn new(at: Position, path: String) -> Self {
-        Self { path_at: at, path, limit: None, places: Vec::new(), hide: Vec::new(), settle: None }
+        Self {
+            path_at: at,
+            path,
+            limit: None,
+            places: Vec::new(),
+            hide: Vec::new(),
+            settle: None,
+            tokens: None,
+        }
     }
 
     /// Records the place of a value, by its key below the route.
@@ -324,11 +334,16 @@ impl LoadedGateway {
                 if let Some(message) = unmatched {
                     report.warn(*at, path, message);
                 }
-                if let Some((at, path)) = &places.settle {
-                    let rules = rules_of(one, &domain.descriptors, &mut work_left);
-                    if let Some(message) = rules.iter().find_map(|rule| unsettled(one, rule)) {
-                        report.add(*at, path, message);
-                    }
+                let settled = [(&places.settle, "settle"), (&places.tokens, "tokens")];
+                let settled = settled.into_iter().find_map(|(at, key)| Some((at.as_ref()?, key)));
+                let Some(((settle_at, settle_path), key)) = settled else { continue };
+                let rules = rules_of(one, &domain.descriptors, &mut work_left);
+                if let Some(message) = rules.iter().find_map(|rule| unsettled(one, rule, key)) {
+                    report.add(*settle_at, settle_path, message);
+                }
+                let budget = |rule: &&RuleConfig| unfit_budget(one, rule, limit.tokens.as_ref()?);
+                if let Some(message) = rules.iter().find_map(budget) {
+                    report.warn(*at, path, message);
                 }
             }
             let hide = &route.denial.hide;

@@ -2,7 +2,7 @@
 
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::mapping::{
-    DESCRIPTORS_MAX, DescriptorMapping, Mapping, Part, PartError, Proxies,
+    self, DESCRIPTORS_MAX, DescriptorMapping, Mapping, Part, PartError, Proxies,
 };
 use sluicegate_rules::network::Network;
 
@@ -196,7 +196,20 @@ fn proxied_part(text: &str) -> Result<Part, UnitError> {
 
 /// A part that a gateway can know.
 pub(crate) fn part(text: &str) -> Result<Part, UnitError> {
-    part_of(text, &[&Part::WORDS[..], &Part::GATEWAY_WORDS].concat())
+    let part = part_of(text, &[&Part::WORDS[..], &Part::GATEWAY_WORDS].concat())?;
+    if !matches!(part.source, mapping::Source::Usage(_)) {
+        return Ok(part);
+    }
+    let got = quoted(text);
+    Err(UnitError::new(format!(
+        "is a cost and no part of a request, got {got}; write it as `hits` of a descriptor with `entries`"
+    )))
+}
+
+/// A cost of a descriptor that a gateway can know.
+pub(crate) fn descriptor_hits(text: &str) -> Result<Part, UnitError> {
+    let words = [&Part::WORDS[..], &Part::GATEWAY_WORDS, &Part::USAGE_WORDS].concat();
+    part_of(text, &words)
 }
 
 /// A part of a request, as it is named; messages suggest these words.

@@ -9,7 +9,7 @@ use sluicegate_rules::domain::Pattern;
 /// The text may itself be a pattern, whose `*` is an ordinary character here. A match then means
 /// that the first pattern matches everything that the second does, since only a `*` matches that
 /// character.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     // The position of the last `*`, and the end of its match.

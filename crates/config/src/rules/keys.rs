@@ -3,7 +3,7 @@
 use crate::suggest;
 
 /// Maximum number of keys.
-pub(super) const KEYS_MAX: usize = 35;
+pub(super) const KEYS_MAX: usize = 36;
 
 macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
@@ -88,6 +88,7 @@ keys! {
     Consistency "consistency" Native [Descriptor],
     OnStoreFailure "on_store_failure" Native [Descriptor],
     OnLimit "on_limit" Native [Descriptor],
+    OnExhausted "on_exhausted" Native [Descriptor],
     Overflow "overflow" Native [Descriptor],
     Priority "priority" Native [Descriptor],
     DetailedMetric "detailed_metric" Envoy [Descriptor],

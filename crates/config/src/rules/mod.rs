@@ -10,7 +10,7 @@ pub(crate) mod descriptor;
 mod domains;
 mod file;
 pub(crate) mod forward_auth;
-mod glob;
+pub(crate) mod glob;
 pub(crate) mod keys;
 pub(crate) mod lint;
 mod metadata;

@@ -4,8 +4,8 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{
-    Consistency, Limits, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, PoolConfig, RuleConfig,
-    RuleExtras, SYNC_INTERVAL,
+    Consistency, Limits, OnExhausted, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, PoolConfig,
+    RuleConfig, RuleExtras, SYNC_INTERVAL,
 };
 
 use super::descriptor::Names;
@@ -35,6 +35,7 @@ struct Settings<'t> {
     priority: Option<u8>,
     pools: Vec<PoolConfig>,
     notify: Vec<u16>,
+    on_exhausted: OnExhausted,
 }
 
 impl Reader<'_> {
@@ -100,7 +101,7 @@ impl Reader<'_> {
 
 /// Applies the settings to a rule.
 fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> RuleConfig {
-    let Settings { replaces, metadata, priority, pools, notify, id, .. } = settings;
+    let Settings { replaces, metadata, priority, pools, notify, on_exhausted, id, .. } = settings;
     rule.mode = settings.mode;
     rule.consistency = settings.consistency;
     rule.on_store_failure = settings.on_store_failure.unwrap_or(rule.on_store_failure);
@@ -113,7 +114,7 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     names.replaces = replaces.iter().map(|(_, at)| *at).collect();
     rule.name = id.map(|(id, _)| id.into());
     let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-    let rare = RuleExtras { replaces, metadata, priority, pools, notify };
+    let rare = RuleExtras { replaces, metadata, priority, pools, notify, on_exhausted };
     rule.rare = (rare != RuleExtras::default()).then(|| Box::new(rare));
     rule
 }
@@ -130,6 +131,11 @@ pub(crate) const ON_STORE_FAILURE: Field<OnStoreFailure> = Field {
 };
 pub(crate) const ON_LIMIT: Field<OnLimit> =
     Field { name: "on_limit", example: "deny", read: |text| units::choice(text, &ON_LIMITS) };
+pub(crate) const ON_EXHAUSTED: Field<OnExhausted> = Field {
+    name: "on_exhausted",
+    example: "end",
+    read: |text| units::choice(text, &ON_EXHAUSTED_WORDS),
+};
 pub(crate) const OVERFLOW: Field<Overflow> =
     Field { name: "overflow", example: "shared", read: |text| units::choice(text, &OVERFLOWS) };
 
@@ -141,6 +147,8 @@ pub(crate) const ON_STORE_FAILURES: [(&str, OnStoreFailure); 4] = [
 ];
 pub(crate) const ON_LIMITS: [(&str, OnLimit); 3] =
     [("deny", OnLimit::Deny), ("shape", OnLimit::Shape), ("queue", OnLimit::Queue)];
+pub(crate) const ON_EXHAUSTED_WORDS: [(&str, OnExhausted); 2] =
+    [("debt", OnExhausted::Debt), ("end", OnExhausted::End)];
 pub(crate) const OVERFLOWS: [(&str, Overflow); 3] =
     [("shared", Overflow::Shared), ("deny", Overflow::Deny), ("allow", Overflow::Allow)];
 
@@ -201,6 +209,7 @@ impl Reader<'_> {
         let consistency = self.consistency(input, found);
         let on_store_failure = self.setting(input, found, Key::OnStoreFailure, &ON_STORE_FAILURE);
         let on_limit = self.setting(input, found, Key::OnLimit, &ON_LIMIT);
+        let on_exhausted = self.setting(input, found, Key::OnExhausted, &ON_EXHAUSTED);
         let overflow = self.setting(input, found, Key::Overflow, &OVERFLOW);
         let priority = self.setting(input, found, Key::Priority, &PRIORITY);
         let cost = self.setting(input, found, Key::Cost, &COST);
@@ -239,6 +248,7 @@ impl Reader<'_> {
             priority: priority?,
             pools: pools?,
             notify: notify?,
+            on_exhausted: on_exhausted?.unwrap_or_default(),
         })
     }
 

@@ -22,8 +22,9 @@ use crate::rules::keys::{Form, KEYS, Key, Level};
 use crate::rules::pattern::{V4, V4_MAX, V6, V6_MAX};
 use crate::rules::pools::{POOL_LIMITS, POOL_NAME};
 use crate::rules::rule::{
-    COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_LIMIT, ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE,
-    ON_STORE_FAILURES, OVERFLOW, OVERFLOWS, PRIORITY, SYNC,
+    COST, HOT_KEYS, HOT_KEYS_WORDS, ID, ON_EXHAUSTED, ON_EXHAUSTED_WORDS, ON_LIMIT,
+    ON_LIMITS as ON_LIMIT_WORDS, ON_STORE_FAILURE, ON_STORE_FAILURES, OVERFLOW, OVERFLOWS,
+    PRIORITY, SYNC,
 };
 use crate::rules::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 
@@ -169,6 +170,12 @@ fn property(key: Key, level: Level) -> Value {
             let description = "Importance of the requests where they wait, from 0 to 9; those of a \
                                higher one go first. 5 if omitted.";
             return setting(&PRIORITY, bits(0, PRIORITY_MAX.into(), ""), description);
+        }
+        Key::OnExhausted => {
+            let description = "Handling of a stream of a language model that exhausts the limits: it \
+                               finishes, and the limits go into debt (`debt`), or it is ended \
+                               (`end`). `debt` if omitted.";
+            return setting(&ON_EXHAUSTED, words(&ON_EXHAUSTED_WORDS), description);
         }
         Key::Overflow => {
             let description = "Handling of new keys when the memory store is full: they share one \

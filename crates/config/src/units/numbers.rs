@@ -60,7 +60,7 @@ pub fn percent(text: &str) -> Result<u64, UnitError> {
 pub fn factor(text: &str) -> Result<u64, UnitError> {
     let number = text.trim();
     let number = number.strip_suffix('x').map_or(number, str::trim_end);
-    thousandths(number, text, "`2x` or `1.5x`")
+    scaled(number, 3, text, "`2x` or `1.5x`")
 }
 
 /// A number with at most three decimals, in thousandths.
@@ -72,7 +72,19 @@ pub fn factor(text: &str) -> Result<u64, UnitError> {
 /// # Errors
 /// When it is something else.
 pub fn decimal(text: &str) -> Result<u64, UnitError> {
-    thousandths(text.trim(), text, "`3` or `2.5`")
+    scaled(text.trim(), 3, text, "`3` or `2.5`")
+}
+
+/// A number with at most six decimals, in millionths.
+///
+/// ```
+/// assert_eq!(sluicegate_config::units::millionths("0.15"), Ok(150_000));
+/// ```
+///
+/// # Errors
+/// When it is something else.
+pub fn millionths(text: &str) -> Result<u64, UnitError> {
+    scaled(text.trim(), 6, text, "`3` or `0.15`")
 }
 
 /// True or false.
@@ -133,20 +145,23 @@ pub(super) fn digits_value(digits: &str, whole_text: &str) -> Result<u64, UnitEr
     }
 }
 
-fn thousandths(number: &str, whole_text: &str, like: &str) -> Result<u64, UnitError> {
+/// A number with at most so many decimals, three or six, without its point.
+fn scaled(number: &str, places: u32, whole_text: &str, like: &str) -> Result<u64, UnitError> {
     let wrong = || {
         let got = quoted(whole_text);
+        let most = if places == 3 { "three" } else { "six" };
         UnitError(format!(
-            "must be a number with at most three decimals, got {got}; write it like {like}"
+            "must be a number with at most {most} decimals, got {got}; write it like {like}"
         ))
     };
+    let width = places as usize;
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > 3 {
+    if !is_digits(whole) || !is_digits(decimals) || decimals.len() > width {
         return Err(wrong());
     }
     let whole = digits_value(whole, whole_text)?;
-    let decimals = digits_value(&format!("{decimals:0<3}"), whole_text)?;
-    let value = whole.checked_mul(1_000).and_then(|value| value.checked_add(decimals));
+    let decimals = digits_value(&format!("{decimals:0<width$}"), whole_text)?;
+    let value = whole.checked_mul(10_u64.pow(places)).and_then(|value| value.checked_add(decimals));
     value.ok_or_else(wrong)
 }

@@ -89,9 +89,8 @@ impl<'a> Attributes<'a> {
             | Source::Country
             | Source::PathTemplate
             | Source::Route
-            | Source::ClientCertificate => {
-                self.identity.and_then(|identity| identity.value(source)).map(Ok)
-            }
+            | Source::ClientCertificate
+            | Source::Usage(_) => self.identity.and_then(|identity| identity.value(source)).map(Ok),
         };
         text.transpose()
     }

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 pub use self::attributes::{Attributes, Headers, Identity, address_text};
 pub use self::hops::{HOPS_MAX, Proxies, ProxiesError};
-pub use self::part::{Part, PartError, Source};
+pub use self::part::{Part, PartError, Source, UsageUnit};
 pub use self::uri::{decode_form, query_value, without_query};
 
 use crate::request::{Descriptor, Entry, Request};
@@ -175,6 +175,15 @@ fn hits_of(part: &Part, request: &Attributes<'_>) -> Result<Option<u64>, Unreada
 }
 
 impl DescriptorMapping {
+    /// The unit of its hits, if they are the usage of a language model.
+    #[must_use]
+    pub const fn usage_unit(&self) -> Option<UsageUnit> {
+        match &self.hits {
+            Some(Part { source: Source::Usage(unit), .. }) => Some(*unit),
+            _ => None,
+        }
+    }
+
     /// Its name in settings and logs: its keys.
     ///
     /// ```

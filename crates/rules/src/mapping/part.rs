@@ -75,6 +75,9 @@ pub enum Source {
     Route,
     /// `client_certificate`: the subject of the verified certificate. Only in the gateway.
     ClientCertificate,
+    /// `tokens`, `input_tokens`, `output_tokens` or `money`: what a request to a language model
+    /// costs. Only as hits, and only in the gateway.
+    Usage(UsageUnit),
     /// `text …`: always this.
     Text(Box<str>),
 }
@@ -100,7 +103,8 @@ impl Source {
             | Self::Country
             | Self::PathTemplate
             | Self::Route
-            | Self::ClientCertificate => true,
+            | Self::ClientCertificate
+            | Self::Usage(_) => true,
             Self::ClientIp
             | Self::Method
             | Self::Scheme
@@ -112,6 +116,40 @@ impl Source {
             | Self::Cookie(_)
             | Self::Query(_)
             | Self::Text(_) => false,
+        }
+    }
+}
+
+/// A unit of the usage of a language model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageUnit {
+    /// `tokens`: input and output, by their weights.
+    Tokens,
+    /// `input_tokens`, those of caches included.
+    InputTokens,
+    /// `output_tokens`.
+    OutputTokens,
+    /// `money`: millionths of the currency of the prices.
+    Money,
+}
+
+impl UsageUnit {
+    /// As it is written.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::{Part, Source, UsageUnit};
+    ///
+    /// let part: Part = UsageUnit::Money.name().parse()?;
+    /// assert_eq!(part.source, Source::Usage(UsageUnit::Money));
+    /// # Ok::<(), sluicegate_rules::mapping::PartError>(())
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::InputTokens => "input_tokens",
+            Self::OutputTokens => "output_tokens",
+            Self::Money => "money",
         }
     }
 }
@@ -179,6 +217,9 @@ impl Part {
         "route",
         "client_certificate",
     ];
+
+    /// The words of hits that are [units of usage](UsageUnit).
+    pub const USAGE_WORDS: [&'static str; 4] = ["tokens", "input_tokens", "output_tokens", "money"];
 
     /// The value in a request.
     ///
@@ -259,6 +300,10 @@ impl FromStr for Part {
             "path_template" => plain(Source::PathTemplate),
             "route" => plain(Source::Route),
             "client_certificate" => plain(Source::ClientCertificate),
+            "tokens" => plain(Source::Usage(UsageUnit::Tokens)),
+            "input_tokens" => plain(Source::Usage(UsageUnit::InputTokens)),
+            "output_tokens" => plain(Source::Usage(UsageUnit::OutputTokens)),
+            "money" => plain(Source::Usage(UsageUnit::Money)),
             "text" if rest.is_empty() => Err(PartError::NoText { word: "text" }),
             "text" => Ok((Source::Text(rest.into()), "")),
             _ => Err(PartError::Unknown { word: word.to_owned() }),
@@ -342,6 +387,7 @@ impl Display for Source {
             Self::PathTemplate => f.write_str("path_template"),
             Self::Route => f.write_str("route"),
             Self::ClientCertificate => f.write_str("client_certificate"),
+            Self::Usage(unit) => f.write_str(unit.name()),
             Self::Text(text) => write!(f, "text {text}"),
         }
     }

@@ -155,6 +155,20 @@ pub(super) fn buffered_bytes(text: &str) -> Parsed<usize> {
     }
 }
 
+/// A request to a model, which is held in memory while it is forwarded.
+pub(super) fn model_request_bytes(text: &str) -> Parsed<usize> {
+    const RANGE: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 20;
+    match bytes(text)? {
+        bytes if RANGE.contains(&bytes) => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
+        _ => refuse("must be from `1KiB` to `64MiB`", text, "write it like `4MiB`"),
+    }
+}
+
+/// A number of tokens.
+pub(super) fn token_count(text: &str) -> Parsed<u64> {
+    within(text, 1, 1_000_000_000)
+}
+
 /// Name of a header, as it is written.
 pub(super) fn header_name(text: &str) -> Parsed<String> {
     match is_token(text) {

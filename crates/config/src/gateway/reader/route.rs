@@ -100,11 +100,16 @@ impl GatewayReader<'_> {
             );
             fields.refuse("shape", self.report, message);
         }
-        let has_settle = limit.iter().flatten().any(|limit| !limit.settle.is_empty());
-        if has_settle && on_limit == Some(OnLimit::Shape) {
-            let message =
-                "does not fit `limit.settle`, whose requests do not wait, got `shape`; remove one";
-            fields.refuse("on_limit", self.report, message.to_owned());
+        let limit_of = || limit.iter().flatten();
+        if limit_of().any(LimitConfig::is_settled) && on_limit == Some(OnLimit::Shape) {
+            let key = match limit_of().any(|limit| limit.tokens.is_some()) {
+                true => "tokens",
+                false => "settle",
+            };
+            let message = format!(
+                "does not fit `limit.{key}`, whose requests do not wait, got `shape`; remove one"
+            );
+            fields.refuse("on_limit", self.report, message);
         }
         let shape = shape.and_then(|value| self.shape(&value)).unwrap_or_default();
         let denial = denial.and_then(|value| self.denial(&value, origin)).unwrap_or_default();
@@ -289,9 +294,18 @@ impl GatewayReader<'_> {
         // Without descriptors their problem is reported, and no name is known.
         let settle = settle.filter(|_| !descriptors.is_empty());
         let settle = settle.map(|value| self.settle(&value, &descriptors)).unwrap_or_default();
+        let tokens = self.value(&mut fields, &LIMIT, "tokens");
+        let has_tokens = tokens.is_some();
+        if let Some(value) = &tokens {
+            origin.tokens = Some((value.at(), value.path.to_string()));
+        }
+        let tokens = tokens.and_then(|value| self.tokens(&value));
+        let has_prices = tokens.as_ref().is_none_or(|(_, has_prices)| *has_prices);
+        let tokens = tokens.map(|(tokens, _)| tokens);
         self.close(fields, &LIMIT);
         for ((at, path), one) in places.iter().zip(&descriptors) {
             self.check_parts_of_hits(one, *at, path);
+            self.check_usage_unit(one, (has_tokens, has_prices), *at, path);
             for (_, part) in &one.entries {
                 self.check_part_at(part, *at, path);
                 if on_missing == OnMissing::Reject {
@@ -302,7 +316,7 @@ impl GatewayReader<'_> {
         let path = value.path.to_string();
         origin.limit = Some(LimitOrigin { at: domain_at?, path, descriptors: places });
         let mapping = Mapping { descriptors, hits };
-        Some(LimitConfig { domain: domain?, mapping, on_missing, settle })
+        Some(LimitConfig { domain: domain?, mapping, on_missing, settle, tokens })
     }
 
     fn shape(&mut self, value: &Value<'_, '_>) -> Option<ShapeConfig> {

@@ -27,7 +27,7 @@ pub(super) fn descriptor(
     let hits = crate::fields::Field {
         name: "hits",
         example: DESCRIPTOR.example_of("hits"),
-        read: super::route::hits,
+        read: |text| forward_auth::number_part(text, forward_auth::descriptor_hits),
     };
     let own = fields.optional(&hits, report);
     fields.finish(report, |key| crate::fields::unknown(key, &DESCRIPTOR.names()))?;

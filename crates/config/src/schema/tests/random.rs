@@ -217,6 +217,7 @@ fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
     tape.maybe(&mut text, "overflow", &["shared", "deny", "'allow'"]);
     tape.maybe(&mut text, "cost", &["1", "01", "\"1\""]);
     tape.maybe(&mut text, "priority", &["0", "9", "\"5\""]);
+    tape.maybe(&mut text, "on_exhausted", &["debt", "end"]);
     tape.maybe(&mut text, "replaces", &["[first]", "[]"]);
     tape.maybe(&mut text, "quota_mode", &FLAGS);
     below(tape, &mut text, depth, native);
