@@ -1,4 +1,4 @@
-"""A stand-in for a language model, with the streaming API of OpenAI: 250 tokens for every prompt.
+"""A stand-in for a language model, with the API of OpenAI: 250 tokens for every prompt.
 
 `python3 docs/examples/model.py [PORT]` listens on 127.0.0.1, port 8000 by default. The response to a
 prompt with the word "fail" breaks off after 3 tokens.
@@ -14,23 +14,46 @@ class Model(BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        fails = "fail" in request["messages"][0]["content"]
+        self.head = {"id": "chatcmpl-1", "created": 0, "model": request.get("model", "model")}
+        tokens = min(250, request.get("max_tokens") or 250)
+        usage = {"prompt_tokens": 12, "completion_tokens": tokens, "total_tokens": 12 + tokens}
+        if request.get("stream"):
+            options = request.get("stream_options") or {}
+            fails = "fail" in request["messages"][0]["content"]
+            return self.stream(tokens, fails, usage if options.get("include_usage") else None)
+        message = {"role": "assistant", "content": "word " * tokens}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        body = self.head | {"object": "chat.completion", "choices": [choice], "usage": usage}
+        body = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def stream(self, tokens, fails, usage):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for _ in range(3 if fails else 250):
-            self.event({"choices": [{"delta": {"content": "word "}}]})
+        for token in range(3 if fails else tokens):
+            reason = "stop" if token == tokens - 1 else None
+            delta = {"content": "word "}
+            self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
         if fails:
             self.close_connection = True
             return
-        usage = {"prompt_tokens": 12, "completion_tokens": 250, "total_tokens": 262}
-        self.event({"choices": [], "usage": usage})
+        if usage:
+            self.event({"choices": [], "usage": usage})
+        self.piece(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
     def event(self, chunk):
-        line = f"data: {json.dumps(chunk)}\n\n".encode()
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        chunk = self.head | {"object": "chat.completion.chunk"} | chunk
+        self.piece(f"data: {json.dumps(chunk)}\n\n".encode())
+
+    def piece(self, data):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def log_message(self, *args):
         pass

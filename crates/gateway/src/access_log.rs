@@ -21,6 +21,7 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 
 use crate::metrics::RequestVerdict;
 use crate::settle::SettledCosts;
+use crate::tokens::TokenUsage;
 
 /// Lines that wait to be written.
 const QUEUE_LINES_MAX: usize = 16_384;
@@ -80,6 +81,8 @@ pub(crate) struct LogEntry {
     pub(crate) cost: Option<u64>,
     /// By descriptor.
     pub(crate) settled: SettledCosts,
+    /// Of a request to a model.
+    pub(crate) usage: Option<TokenUsage>,
     /// Keys of the descriptors.
     pub(crate) identity: Option<Arc<str>>,
     pub(crate) request_id: Option<String>,
@@ -117,6 +120,8 @@ struct JsonLine<'a> {
     cost: Option<u64>,
     #[serde(serialize_with = "as_map", skip_serializing_if = "<[_]>::is_empty")]
     settled: &'a [(Arc<str>, u64)],
+    #[serde(flatten)]
+    usage: Option<UsageFields<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +134,33 @@ struct JsonLine<'a> {
     referer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
+}
+
+/// Fields of a request to a model.
+#[derive(Serialize)]
+struct UsageFields<'a> {
+    model: &'a str,
+    input_tokens: u64,
+    output_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    money: Option<u64>,
+    tokens_from: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stream_ended: bool,
+}
+
+impl<'a> From<&'a TokenUsage> for UsageFields<'a> {
+    fn from(usage: &'a TokenUsage) -> Self {
+        let (tokens, money) = (&usage.tokens, usage.money);
+        Self {
+            model: &usage.model,
+            input_tokens: tokens.total_input(),
+            output_tokens: tokens.output,
+            money,
+            tokens_from: usage.report.name(),
+            stream_ended: usage.is_ended,
+        }
+    }
 }
 
 impl AccessLog {
@@ -266,6 +298,7 @@ impl LogEntry {
             delay_ms: self.delay.map(millis),
             cost: self.cost,
             settled: &self.settled,
+            usage: self.usage.as_ref().map(UsageFields::from),
             identity: self.identity.as_deref(),
             error: self.error,
             request_id: self.request_id.as_deref(),

@@ -23,6 +23,8 @@ pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: ResponseSource,
+    /// Whether events are left out or added, so that its length is not known.
+    is_rewritten: bool,
     in_flight: Option<InFlight<ConnectionContext>>,
     exchange: Option<Exchange>,
 }
@@ -39,7 +41,7 @@ enum ResponseSource {
 
 impl ResponseBody {
     const fn new(source: ResponseSource) -> Self {
-        Self { source, in_flight: None, exchange: None }
+        Self { source, is_rewritten: false, in_flight: None, exchange: None }
     }
 
     /// No body.
@@ -67,6 +69,11 @@ impl ResponseBody {
         self.exchange = Some(exchange);
     }
 
+    /// Its exchange may leave out events, or add some.
+    pub(crate) const fn set_rewritten(&mut self) {
+        self.is_rewritten = true;
+    }
+
     /// Takes the exchange, which outlasts the body.
     pub(crate) const fn take_exchange(&mut self) -> Option<Exchange> {
         self.exchange.take()
@@ -92,6 +99,60 @@ impl ResponseBody {
     }
 }
 
+impl ResponseSource {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Self::Empty | Self::Tunnel(_) => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Upstream(body) => Pin::new(body).poll_frame(cx),
+            Self::File(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+}
+
+impl ResponseBody {
+    /// The next frame, as its exchange lets it pass.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            let frame = match self.source.poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => Some(frame),
+                Poll::Ready(None) if self.is_rewritten => None,
+                other => return other,
+            };
+            let Some(exchange) = &mut self.exchange else {
+                return Poll::Ready(frame.map(Ok));
+            };
+            let bytes = match frame.map(Frame::into_data) {
+                Some(Ok(data)) => {
+                    let piece = exchange.read_body(data);
+                    if piece.is_last {
+                        // Cancels the request at the upstream.
+                        self.source = ResponseSource::Empty;
+                    }
+                    if piece.bytes.is_empty() && self.is_rewritten {
+                        continue;
+                    }
+                    piece.bytes
+                }
+                // Data may follow that was held.
+                Some(Err(_)) if self.is_rewritten => continue,
+                Some(Err(frame)) => return Poll::Ready(Some(Ok(frame))),
+                None => {
+                    (self.source, self.is_rewritten) = (ResponseSource::Empty, false);
+                    match exchange.complete_body() {
+                        rest if rest.is_empty() => return Poll::Ready(None),
+                        rest => rest,
+                    }
+                }
+            };
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
@@ -103,20 +164,7 @@ impl Body for ResponseBody {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.stop_waiting();
         }
-        let polled = match &mut self.source {
-            ResponseSource::Empty | ResponseSource::Tunnel(_) => Poll::Ready(None),
-            ResponseSource::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-            }
-            ResponseSource::Upstream(body) => Pin::new(body).poll_frame(cx),
-            ResponseSource::File(body) => Pin::new(body).poll_frame(cx),
-        };
-        if let Some(exchange) = &mut self.exchange
-            && let Poll::Ready(Some(Ok(frame))) = &polled
-        {
-            exchange.read_body(frame.data_ref().map_or(&[], |data| data));
-        }
+        let polled = self.poll_read(cx);
         if let Some(in_flight) = &mut self.in_flight
             && polled.is_ready()
         {
@@ -127,6 +175,7 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
+            _ if self.is_rewritten => false,
             ResponseSource::Empty | ResponseSource::Tunnel(_) => true,
             ResponseSource::Full(bytes) => bytes.is_empty(),
             ResponseSource::Upstream(body) => body.is_end_stream(),
@@ -136,6 +185,7 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
+            _ if self.is_rewritten => SizeHint::default(),
             ResponseSource::Empty | ResponseSource::Tunnel(_) => SizeHint::with_exact(0),
             ResponseSource::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             ResponseSource::Upstream(body) => body.size_hint(),

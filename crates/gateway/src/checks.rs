@@ -16,6 +16,7 @@ use crate::listener::access::AccessList;
 use crate::listener::tls_files;
 use crate::route::{RouteError, RouteTable};
 use crate::route_state::RouteState;
+use crate::tokens;
 use crate::upstream::{file_roots, unusable_tls_files};
 
 /// Checks a file beyond its own keys: the routes must not overlap, files must exist and be usable,
@@ -113,6 +114,13 @@ fn unusable_files(
     if active.is_none_or(|active| active.access_log != config.access_log) {
         let log = config.access_log.as_ref().and_then(access_log::unusable_file);
         add("access_log.", log.into_iter().collect());
+    }
+    let tokens_of = |config: &GatewayConfig| {
+        let limits = config.routes.iter().map(|route| route.limit.as_ref());
+        limits.map(|limit| limit.and_then(|limit| limit.tokens.clone())).collect::<Vec<_>>()
+    };
+    if active.is_none_or(|active| tokens_of(active) != tokens_of(config)) {
+        add("routes", tokens::unusable_files(&config.routes));
     }
     for upstream in &config.upstreams {
         if active.is_none_or(|active| !active.upstreams.contains(upstream)) {

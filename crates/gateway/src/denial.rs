@@ -105,7 +105,7 @@ impl DenialStyle {
 }
 
 /// Verdict and policies without hidden limits. A verdict of a hidden limit names none.
-fn visible<'a>(
+pub(crate) fn visible<'a>(
     verdict: &Verdict,
     policies: &'a [Policy],
     hide: &[String],

@@ -41,6 +41,10 @@ pub(crate) enum ProxyError {
     Unauthorized(Challenge),
     /// The keys of tokens are not loaded yet.
     KeysUnavailable,
+    /// What a request to a model costs cannot be read.
+    TokensUnreadable(&'static str),
+    /// The model has no price or weight.
+    UnknownModel,
 }
 
 /// What a client must send to be authorized.
@@ -111,6 +115,8 @@ impl ProxyError {
             Self::UpstreamOverload => "upstream_overload",
             Self::Unauthorized(_) => "unauthorized",
             Self::KeysUnavailable => "keys_unavailable",
+            Self::TokensUnreadable(_) => "tokens_unreadable",
+            Self::UnknownModel => "unknown_model",
         }
     }
 
@@ -118,7 +124,10 @@ impl ProxyError {
         match self {
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::BadRequest(_) | Self::IdentityMissing => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_)
+            | Self::IdentityMissing
+            | Self::TokensUnreadable(_)
+            | Self::UnknownModel => StatusCode::BAD_REQUEST,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -139,7 +148,8 @@ impl ProxyError {
         match self {
             Self::NoRoute => "No route matches this host and path.",
             Self::MethodNotAllowed => "No route of this path accepts the method.",
-            Self::BadRequest(message) => message,
+            Self::BadRequest(message) | Self::TokensUnreadable(message) => message,
+            Self::UnknownModel => "The model has no price here.",
             Self::IdentityMissing => "The request lacks what identifies its client.",
             Self::Forbidden => "This client is not admitted.",
             Self::BodyTooLarge => "The body of the request is too large.",

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::{REFERER, USER_AGENT};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use sluicegate::Timestamp;
 use sluicegate_server::app::App;
@@ -19,6 +20,7 @@ use crate::error::ProxyError;
 use crate::held_ticket::HeldTicket;
 use crate::metrics::{RequestSample, RequestVerdict, RouteMetrics};
 use crate::settle::{ResponseEnd, Settlement};
+use crate::tokens::MeteredPiece;
 
 /// Status of a request whose client went away before the response, as in nginx.
 pub(crate) const CLIENT_CLOSED: u16 = 499;
@@ -156,11 +158,19 @@ impl Exchange {
         self.settlement = Some(Box::new(settlement));
     }
 
-    /// The head of the response that its cost depends on.
-    pub(crate) fn read_response(&mut self, response: &Response<impl Sized>) {
-        if let Some(settlement) = &mut self.settlement {
-            settlement.respond(response.status(), response.headers());
+    /// Whether the response is settled.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.settlement.is_some()
+    }
+
+    /// The head of the response that its cost depends on; whether its length may change.
+    pub(crate) fn read_response(&mut self, response: &mut Response<impl Sized>) -> bool {
+        let Some(settlement) = &mut self.settlement else { return false };
+        let is_rewritten = settlement.respond(response.status(), response.headers());
+        if is_rewritten {
+            response.headers_mut().remove(CONTENT_LENGTH);
         }
+        is_rewritten
     }
 
     /// Makes the upstream's spans children of this one.
@@ -195,12 +205,22 @@ impl Exchange {
         self.status = status.as_u16();
     }
 
-    /// A piece of the body is sent.
-    pub(crate) fn read_body(&mut self, piece: &[u8]) {
-        self.bytes += piece.len() as u64;
-        if let Some(settlement) = &mut self.settlement {
-            settlement.read(piece);
-        }
+    /// A piece of the body has come; what is sent of it.
+    pub(crate) fn read_body(&mut self, piece: Bytes) -> MeteredPiece {
+        let piece = match &mut self.settlement {
+            Some(settlement) => settlement.read(piece),
+            None => MeteredPiece { bytes: piece, is_last: false },
+        };
+        self.bytes += piece.bytes.len() as u64;
+        piece
+    }
+
+    /// The whole body has come; what is left to be sent.
+    pub(crate) fn complete_body(&mut self) -> Bytes {
+        let rest = self.settlement.as_mut().map(|settlement| settlement.complete());
+        let rest = rest.unwrap_or_default();
+        self.bytes += rest.len() as u64;
+        rest
     }
 }
 
@@ -242,7 +262,8 @@ impl Drop for Exchange {
             route.clone_into(&mut entry.route);
             (entry.status, entry.verdict, entry.bytes) = (status, verdict, bytes);
             entry.duration = elapsed;
-            entry.settled = settled.unwrap_or_default();
+            let settled = settled.unwrap_or_default();
+            (entry.settled, entry.usage) = (settled.costs, settled.usage);
             log.write(&entry, SystemTime::UNIX_EPOCH + Duration::from_micros(begun.as_micros()));
         }
     }

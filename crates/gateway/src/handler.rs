@@ -34,6 +34,7 @@ use crate::metrics::RequestVerdict;
 use crate::route::Found;
 use crate::route_state::RouteState;
 use crate::shape::Queues;
+use crate::tokens::remove_provider_limits;
 use crate::upstream::{UpstreamRequest, stable_hash};
 
 /// What is known of a connection.
@@ -256,6 +257,9 @@ impl GatewayHandler {
                     let identity = HeaderValue::from_static("identity");
                     head.headers.insert(ACCEPT_ENCODING, identity);
                 }
+                if let Some(tokens) = identity.tokens().filter(|_| exchange.is_settled()) {
+                    tokens.request_usage(head, body);
+                }
                 let forwarding = Forwarding {
                     peer: context.peer,
                     is_trusted,
@@ -287,7 +291,13 @@ impl GatewayHandler {
             }
             (None, _) => return Err(ProxyError::NoRoute),
         };
-        exchange.read_response(&response);
+        if exchange.read_response(&mut response) {
+            response.body_mut().set_rewritten();
+        }
+        let limit = route.config.limit.as_ref();
+        if limit.is_some_and(|limit| limit.tokens.is_some()) {
+            remove_provider_limits(response.headers_mut());
+        }
         if let Some(headers) = admission.headers {
             response.headers_mut().extend(headers);
         }

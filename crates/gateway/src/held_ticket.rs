@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use sluicegate::backend::ready;
-use sluicegate::{Checked, Span};
+use sluicegate::rules::plan::Target;
+use sluicegate::rules::rule::OnExhausted;
+use sluicegate::{Checked, Snapshot, Span};
 use sluicegate_server::app::App;
 use sluicegate_server::reservations::{DescriptorUsage, ReservationError, Ticket};
 use tokio::sync::oneshot;
@@ -41,6 +43,80 @@ impl Renewal {
     }
 }
 
+/// A partial commit that the store has not answered yet.
+#[derive(Debug)]
+pub(crate) struct PendingPart {
+    used: Vec<u64>,
+    outcome: oneshot::Receiver<PartOutcome>,
+}
+
+/// What became of a partial commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartOutcome {
+    /// The store did not answer: it is part of the final commit.
+    Failed,
+    Committed,
+    /// The same, and a limit whose rule ends streams has nothing left.
+    Exhausted,
+}
+
+/// What was committed of a reservation before its end, by descriptor.
+#[derive(Debug, Default)]
+pub(crate) struct CommittedParts {
+    used: Vec<u64>,
+    pending: Option<PendingPart>,
+    is_exhausted: bool,
+}
+
+impl CommittedParts {
+    /// Whether a limit whose rule ends streams has nothing left.
+    pub(crate) fn is_exhausted(&mut self) -> bool {
+        if let Some(pending) = &mut self.pending
+            && let Ok(outcome) = pending.outcome.try_recv()
+        {
+            let used = std::mem::take(&mut pending.used);
+            self.pending = None;
+            self.add(&used, outcome);
+        }
+        self.is_exhausted
+    }
+
+    /// Commits what exceeds the parts before, unless one is on its way. `total` is by descriptor.
+    pub(crate) fn raise(&mut self, held: &HeldTicket, total: &[u64]) {
+        if self.pending.is_some() {
+            return;
+        }
+        self.used.resize(total.len(), 0);
+        let more = total.iter().zip(&self.used).map(|(total, used)| total.saturating_sub(*used));
+        let more: Vec<u64> = more.collect();
+        match held.commit_part(more.clone()) {
+            Ok(outcome) => self.add(&more, outcome),
+            Err(outcome) => self.pending = Some(PendingPart { used: more, outcome }),
+        }
+    }
+
+    fn add(&mut self, used: &[u64], outcome: PartOutcome) {
+        self.is_exhausted |= outcome == PartOutcome::Exhausted;
+        if outcome != PartOutcome::Failed {
+            self.used.resize(used.len(), 0);
+            self.used.iter_mut().zip(used).for_each(|(all, one)| *all = all.saturating_add(*one));
+        }
+    }
+
+    /// What is left of a usage, once every part is decided.
+    async fn subtract_from(mut self, usage: &mut [DescriptorUsage]) {
+        if let Some(PendingPart { used, outcome }) = self.pending.take() {
+            let outcome = outcome.await.unwrap_or(PartOutcome::Failed);
+            self.add(&used, outcome);
+        }
+        for (usage, used) in usage.iter_mut().zip(&self.used) {
+            if let DescriptorUsage::Hits(hits) = usage {
+                *hits = hits.saturating_sub(*used);
+            }
+        }
+    }
+}
+
 impl HeldTicket {
     /// Holds the ticket of a request.
     pub(crate) fn new(
@@ -57,15 +133,47 @@ impl HeldTicket {
         Self { app, ticket, _renewal: sender, queues: queues.clone() }
     }
 
-    /// Charges the usage of each descriptor, and returns the rest.
+    /// Commits a part of each descriptor. In memory it is done at once.
+    fn commit_part(&self, used: Vec<u64>) -> Result<PartOutcome, oneshot::Receiver<PartOutcome>> {
+        let Some(ticket) = self.ticket.as_deref().cloned() else { return Ok(PartOutcome::Failed) };
+        let app = self.app.clone();
+        let commit = async move {
+            let engine = app.engine();
+            let (rules, now, mut checked) = (engine.snapshot(), engine.now(), Checked::default());
+            let reservations = app.reservations();
+            let committed =
+                reservations.commit_parts(engine, &rules, &ticket, &used, now, &mut checked).await;
+            match committed {
+                Ok(()) if ends_stream(&rules, &checked) => PartOutcome::Exhausted,
+                Ok(()) => PartOutcome::Committed,
+                Err(_) => PartOutcome::Failed,
+            }
+        };
+        if self.app.is_local() {
+            return Ok(ready(commit).unwrap_or(PartOutcome::Failed));
+        }
+        let (sender, outcome) = oneshot::channel();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // Nobody waits for it any more.
+                let _ = sender.send(commit.await);
+            });
+        }
+        Err(outcome)
+    }
+
+    /// Charges the usage of each descriptor, and returns the rest. `committed` are the parts of it
+    /// that are charged already.
     pub(crate) fn settle(
         mut self,
-        usage: Vec<DescriptorUsage>,
+        mut usage: Vec<DescriptorUsage>,
+        committed: CommittedParts,
         metrics: Option<Arc<RouteMetrics>>,
     ) {
         let Some(ticket) = self.ticket.take() else { return };
         let app = self.app.clone();
         self.finish(async move {
+            committed.subtract_from(&mut usage).await;
             let engine = app.engine();
             let (rules, now) = (engine.snapshot(), engine.now());
             let settled = app.reservations().settle_each(engine, &rules, &ticket, &usage, now);
@@ -104,6 +212,15 @@ impl Drop for HeldTicket {
             let _ = settled.await;
         });
     }
+}
+
+/// Whether a limit is in debt whose rule ends streams then.
+fn ends_stream(rules: &Snapshot<'_>, checked: &Checked) -> bool {
+    checked.statuses.iter().any(|status| {
+        let Target::Rule(no) = status.target else { return false };
+        status.verdict.remaining.is_some_and(|remaining| remaining < 0)
+            && rules.rules().rule(no).on_exhausted() == OnExhausted::End
+    })
 }
 
 /// Renews a lease until the ticket is settled.

@@ -22,6 +22,7 @@
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
 //! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
 //!   and the slot of a concurrency limit; `settle` charges what the response costs.
+//! - `tokens` counts what requests to language models cost, while their responses stream.
 //! - `forward` rewrites the head and carries bodies; `upstream` chooses a server and keeps its
 //!   connections.
 //!
@@ -47,6 +48,7 @@ mod handler;
 mod header_changes;
 mod held_ticket;
 pub mod identity;
+mod json_scanner;
 mod limit;
 mod listener;
 mod metrics;
@@ -57,4 +59,5 @@ mod settle;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod upstream;

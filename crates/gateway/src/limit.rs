@@ -31,6 +31,7 @@ use crate::metrics::{RequestVerdict, SettleOutcome};
 use crate::route_state::RouteState;
 use crate::settle::Settlement;
 use crate::shape::{Queues, Shaping, Waited};
+use crate::tokens::TokenHeaders;
 use crate::upstream::stable_hash;
 
 /// Header of a request that is forwarded although a limit denies it: the rule.
@@ -168,11 +169,17 @@ async fn decide_later(
     if let Some(plan) = &limited.route.settle {
         let (rules, now, mut checked) = (engine.snapshot(), engine.now(), Checked::default());
         let call = Call::new(&rules, &request, now);
-        let new = |held| Settlement::new(plan, held, &request, described.indices());
+        let tokens = limited.identity.tokens();
+        let new = |held| Settlement::new(plan, held, &request, described.indices(), tokens);
         if !reserve(options, limited.route, call, &mut checked, new, exchange).await? {
             charge(options, call, &mut checked, exchange).await?;
         }
-        return conclude(options, limited, &call, &checked, exchange);
+        let mut decision = conclude(options, limited, &call, &checked, exchange)?;
+        let denial = &limited.route.config.denial;
+        if let Some(headers) = TokenHeaders::new(limited.limit, denial, described.indices()) {
+            headers.apply(&rules, now, &checked, &mut decision);
+        }
+        return Ok(decision);
     }
     let shaping = limited.shaping(options.queues);
     let mut blocked = None;
@@ -333,15 +340,21 @@ impl<'a> LimitedRequest<'a> {
         }
     }
 
-    /// A client that names a cost must not name none.
+    /// A client that names a cost must not name none; a request without tokens has none.
     fn descriptors<'e>(
         self,
         described: &Described<'_>,
         entries: &'e [Entry<'e>],
     ) -> Few<Descriptor<'e>> {
         let mut descriptors = described.descriptors(entries);
-        for one in &mut descriptors {
-            one.hits = one.hits.map(|hits| hits.max(1));
+        let mappings = &self.limit.mapping.descriptors;
+        let may_be_free = |index: usize| {
+            self.limit.tokens.is_some()
+                && mappings.get(index).is_some_and(|one| one.usage_unit().is_some())
+        };
+        for (one, index) in descriptors.iter_mut().zip(described.indices()) {
+            let least = u64::from(!may_be_free(index));
+            one.hits = one.hits.map(|hits| hits.max(least));
         }
         descriptors
     }

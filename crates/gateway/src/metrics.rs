@@ -13,6 +13,7 @@ use sluicegate_server::telemetry::{BUCKETS_MICROS, ResponseTimes};
 use crate::active::Active;
 use crate::error::ProxyError;
 use crate::shape::Queues;
+use crate::tokens::{TokenReport, TokenUsage};
 
 /// Name of the requests without a route.
 pub(crate) const UNMATCHED: &str = "unmatched";
@@ -83,6 +84,8 @@ pub(crate) struct RoutesPage {
 }
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+/// Classes of tokens.
+const TOKEN_CLASSES: [&str; 4] = ["input", "cached", "cache_write", "output"];
 const UPSTREAM_ERRORS: [ProxyError; 3] =
     [ProxyError::BadGateway, ProxyError::Timeout, ProxyError::Unavailable];
 
@@ -95,7 +98,11 @@ const DELAY_MICROS: usize = BYTES + 1;
 const MICROS: usize = DELAY_MICROS + 1;
 const BUCKETS: usize = MICROS + 1;
 const SETTLED: usize = BUCKETS + BUCKETS_MICROS.len() + 1;
-const COUNT: usize = SETTLED + SettleOutcome::ALL.len();
+const TOKENS: usize = SETTLED + SettleOutcome::ALL.len();
+const REPORTS: usize = TOKENS + TOKEN_CLASSES.len();
+const MONEY: usize = REPORTS + TokenReport::ALL.len();
+const STREAMS_ENDED: usize = MONEY + 1;
+const COUNT: usize = STREAMS_ENDED + 1;
 
 impl RequestVerdict {
     pub(crate) const ALL: [Self; 8] = [
@@ -187,6 +194,22 @@ impl RouteMetrics {
         self.add(SETTLED + outcome as usize, 1);
     }
 
+    /// A request to a model has ended.
+    pub(crate) fn use_tokens(&self, usage: &TokenUsage) {
+        let tokens = &usage.tokens;
+        let counts = [tokens.input, tokens.cached, tokens.cache_write, tokens.output];
+        for (class, count) in counts.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+            self.add(TOKENS + class, count);
+        }
+        self.add(REPORTS + usage.report as usize, 1);
+        if let Some(money) = usage.money {
+            self.add(MONEY, money);
+        }
+        if usage.is_ended {
+            self.add(STREAMS_ENDED, 1);
+        }
+    }
+
     fn add(&self, index: usize, count: u64) {
         self.counters.mine()[index].fetch_add(count, Relaxed);
     }
@@ -270,6 +293,7 @@ impl MetricsSource for RoutesPage {
                 }
             }
         }
+        put_tokens(page, &routes);
         let help = "Requests rejected because too many were in flight.";
         page.counter("sluicegate_gateway_overload_total", help)
             .value(active.unmatched.sum(OVERLOAD));
@@ -278,6 +302,40 @@ impl MetricsSource for RoutesPage {
                 "Lines of the access log that were dropped because it is written too slowly.";
             page.counter("sluicegate_gateway_access_log_dropped_total", help).value(log.dropped());
         }
+    }
+}
+
+/// Metrics of the routes with requests to models.
+fn put_tokens(page: &mut Page, routes: &[&RouteMetrics]) {
+    let has_requests = |one: &&&RouteMetrics| {
+        (0..TokenReport::ALL.len()).any(|report| one.sum(REPORTS + report) > 0)
+    };
+    let routes: Vec<&RouteMetrics> = routes.iter().filter(has_requests).copied().collect();
+    let route = |one: &RouteMetrics| Labels::new("route", &one.name);
+    let help = "Tokens of models that requests were charged for, by class.";
+    let mut family = page.counter("sluicegate_gateway_tokens_total", help);
+    for one in &routes {
+        for (class, name) in TOKEN_CLASSES.iter().enumerate() {
+            family.labeled(&route(one).and("class", name), one.sum(TOKENS + class));
+        }
+    }
+    let help = "Requests to models, by where their tokens were read: `underreported` and `invalid` are mistakes of the provider.";
+    let mut family = page.counter("sluicegate_gateway_token_reports_total", help);
+    for one in &routes {
+        for report in TokenReport::ALL {
+            let labels = route(one).and("report", report.name());
+            family.labeled(&labels, one.sum(REPORTS + report as usize));
+        }
+    }
+    let help = "Price of the tokens that requests were charged for, in millionths of the currency.";
+    let mut family = page.counter("sluicegate_gateway_tokens_micros_total", help);
+    for one in &routes {
+        family.labeled(&route(one), one.sum(MONEY));
+    }
+    let help = "Streams that were ended because their budget was used up.";
+    let mut family = page.counter("sluicegate_gateway_streams_ended_total", help);
+    for one in &routes {
+        family.labeled(&route(one), one.sum(STREAMS_ENDED));
     }
 }
 

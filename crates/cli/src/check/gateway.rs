@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use sluicegate::explain::rule::text::{counted, plainly};
 use sluicegate_config::gateway::listener::ListenerConfig;
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing, RouteConfig};
+use sluicegate_config::gateway::tokens::{
+    ModelApi, ModelTable, PriceSource, TokensConfig, read_prices,
+};
 use sluicegate_config::gateway::upstream::{Balance, UpstreamConfig};
 use sluicegate_config::gateway::{Findings, GatewayConfig, is_gateway};
 use sluicegate_config::rules::Source;
@@ -183,13 +186,47 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
                 OnMissing::Reject => "",
                 OnMissing::Pass => ", requests without a part pass",
             };
-            let settled = if limit.settle.is_empty() { "" } else { ", settled by the response" };
+            let settled = match &limit.tokens {
+                Some(tokens) => self::tokens(tokens),
+                None if limit.settle.is_empty() => String::new(),
+                None => ", settled by the response".to_owned(),
+            };
             let by = by.join("; ");
             format!("limited in `{}` by {by}{settled}{on_missing}{on_limit}", limit.domain)
         }
         None => "no limit".to_owned(),
     });
     parts.join(", ")
+}
+
+/// How tokens are counted, and what models without a price get.
+fn tokens(tokens: &TokensConfig) -> String {
+    let api = match tokens.api {
+        ModelApi::OpenAi => "openai",
+        ModelApi::Anthropic => "anthropic",
+    };
+    let table = match &tokens.prices {
+        Some(PriceSource::Table(table)) => Some(table.clone()),
+        Some(PriceSource::File(path)) => fs::read_to_string(path)
+            .ok()
+            .and_then(|text| read_prices(&Source { name: path.display().to_string(), text }).ok()),
+        None => None,
+    };
+    let others = |table: &ModelTable| match table.has_default() {
+        true => String::new(),
+        false => ", other models are refused".to_owned(),
+    };
+    let prices = table.map(|table| {
+        let models = counted(table.len(), "price");
+        format!(", {models}{}", others(&table))
+    });
+    let weights = tokens.weights.as_ref().map(|table| {
+        let models = counted(table.len(), "weight");
+        format!(", {models}{}", others(table))
+    });
+    let max_output = tokens.max_output;
+    let (prices, weights) = (prices.unwrap_or_default(), weights.unwrap_or_default());
+    format!(", tokens of {api}, {max_output} without a maximum{prices}{weights}")
 }
 
 const fn credential(credential: Credential) -> &'static str {

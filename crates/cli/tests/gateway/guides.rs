@@ -153,6 +153,32 @@ fn forms_of_the_login_page_are_limited_as_the_page_says() {
 }
 
 #[test]
+fn budgets_of_a_model_are_those_of_the_page() {
+    let (folder, page) = (Folder::new(), page("gateway-llm"));
+    let mut model = Process::start(
+        "model.py",
+        Command::new("python3").arg(root().join("docs/examples/model.py")).arg("0"),
+    );
+    let started = model.says("model at ");
+    let address = started.split("http://").nth(1).unwrap().trim().to_owned();
+    let keys = block(&page, "sh", "alice=");
+    run(&folder, keys);
+    folder.file("rules.yaml", block(&page, "yaml", "domain: llm\n"));
+    folder.file("prices.yaml", block(&page, "yaml", "gpt-4o-mini: "));
+    let config = block(&page, "yaml", "listen: ").replace("127.0.0.1:9000", &address);
+    let gateway = Gateway::start(&["--config", &folder.file("gateway.yaml", &config)]);
+    let (variables, _) = keys.split_once('\n').unwrap();
+    let functions = format!("{variables}\n{}", block(&page, "sh", "ask()"));
+    assert_eq!(run_lines(&folder, &gateway, &functions, block(&page, "sh", "ask $alice")), 9);
+    let program = block(&page, "py", "from openai").replace("127.0.0.1:8000", &gateway.address);
+    let program = folder.file("program.py", &program);
+    let ran = Command::new(server("model-python")).arg(program).output().unwrap();
+    let (said, errors) =
+        (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(said, block(&page, "text", "262 tokens"), "{errors}");
+}
+
+#[test]
 fn plans_of_tokens_are_limited_as_the_page_says() {
     let (folder, page, app) = (Folder::new(), page("gateway-plans"), app());
     let functions = block(&page, "sh", "encode()");

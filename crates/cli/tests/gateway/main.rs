@@ -27,6 +27,8 @@ mod guides;
 mod http2;
 mod identity;
 mod lifecycle;
+mod llm;
+mod llm_provider;
 mod mistakes;
 mod overload;
 mod paths;

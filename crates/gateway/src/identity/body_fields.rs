@@ -3,6 +3,7 @@
 //! A body is read up to a bound, and forwarded as it came. One that servers read differently has no
 //! fields: a limit would count another value than the one that the server uses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -10,12 +11,15 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use sluicegate_config::gateway::BodyFieldsConfig;
 use sluicegate_rules::mapping::Source;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::BufferedBody;
 use super::form::Form;
 use super::json::UniqueNames;
 use crate::body::RequestBody;
+use crate::error::ProxyError;
+use crate::tokens::TokenPlan;
 
 /// Values by the index of their sources.
 pub(super) type FieldValues = Box<[Option<Box<str>>]>;
@@ -53,10 +57,64 @@ pub(super) fn is_field(source: &Source) -> bool {
     Format::of_source(source).is_some()
 }
 
+/// The body of a request, as far as it was read before.
+pub(super) enum RequestBytes {
+    Unread,
+    Read(Vec<u8>),
+}
+
+/// Bytes of a request to a model that are read with one permit.
+const PERMIT_BYTES: usize = 64 << 10;
+/// Time for the body of a request to a model.
+const MODEL_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Reads the whole body of a request to a model. It is held until it is forwarded.
+pub(super) async fn read_model_request(
+    head: &Parts,
+    body: &mut RequestBody,
+    plan: &TokenPlan,
+    memory: &Arc<Semaphore>,
+) -> Result<Vec<u8>, ProxyError> {
+    if !is_json(&head.headers) {
+        let message = "A request to a model must be plain JSON, so that its tokens can be counted.";
+        return Err(ProxyError::TokensUnreadable(message));
+    }
+    let bytes_max = plan.config.body_bytes_max;
+    if content_length(&head.headers).is_some_and(|length| length > bytes_max as u64) {
+        return Err(ProxyError::BodyTooLarge);
+    }
+    let mut buffered = BufferedBody::new(std::mem::replace(body, RequestBody::Empty));
+    let read = async {
+        // For what has come, and not for what a slow client may still send.
+        loop {
+            let permit = memory.clone().try_acquire_owned();
+            buffered.add_permit(permit.map_err(|_| ProxyError::Overload)?);
+            let has_ended = buffered.read_up_to(PERMIT_BYTES).await;
+            let incomplete = ProxyError::BadRequest("The body of the request is incomplete.");
+            let has_ended = has_ended.map_err(|_| incomplete)?;
+            if buffered.length() > bytes_max {
+                return Err(ProxyError::BodyTooLarge);
+            }
+            if has_ended {
+                return Ok(());
+            }
+        }
+    };
+    timeout(MODEL_REQUEST_TIMEOUT, read).await.unwrap_or(Err(ProxyError::BodyTimeout))?;
+    let bytes = buffered.bytes();
+    *body = RequestBody::Buffered(Box::new(buffered));
+    Ok(bytes)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Reads a body and extracts fields.
 pub(super) async fn read_fields(
     head: &Parts,
     body: &mut RequestBody,
+    read: RequestBytes,
     config: BodyFieldsConfig,
     sources: &[Source],
 ) -> Result<FieldValues, BodyError> {
@@ -66,13 +124,17 @@ pub(super) async fn read_fields(
     if body.is_empty() {
         return Err(BodyError::OtherType);
     }
-    let length = head.headers.get(CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: u64| length > config.bytes_max as u64) {
-        return Err(BodyError::TooLong);
-    }
-    let buffered = buffer(body, config.bytes_max, config.timeout).await?;
-    let bytes = buffered.ok_or(BodyError::TooLong)?;
+    let bytes = match read {
+        RequestBytes::Read(bytes) => bytes,
+        RequestBytes::Unread => {
+            let length = content_length(&head.headers);
+            if length.is_some_and(|length| length > config.bytes_max as u64) {
+                return Err(BodyError::TooLong);
+            }
+            let buffered = buffer(body, config.bytes_max, config.timeout).await?;
+            buffered.ok_or(BodyError::TooLong)?
+        }
+    };
     let fields = match format {
         Format::Json => UniqueNames::parse(&bytes).map(Fields::Json),
         Format::Form => Form::parse(&bytes, head.uri.query()).map(Fields::Form),

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::body::{BoxError, RequestBody};
 use crate::client_body::BodyOutcome;
@@ -17,11 +18,13 @@ pub(crate) struct BufferedBody {
     frames: VecDeque<Frame<Bytes>>,
     rest: RequestBody,
     has_ended: bool,
+    /// For its memory.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BufferedBody {
     pub(crate) const fn new(rest: RequestBody) -> Self {
-        Self { frames: VecDeque::new(), rest, has_ended: false }
+        Self { frames: VecDeque::new(), rest, has_ended: false, permit: None }
     }
 
     /// Reads until the end, or until there are more bytes than this; whether it has ended.
@@ -56,8 +59,28 @@ impl BufferedBody {
         self.rest.outcome()
     }
 
+    /// Holds one more permit for its memory.
+    pub(super) fn add_permit(&mut self, permit: OwnedSemaphorePermit) {
+        match &mut self.permit {
+            Some(all) => all.merge(permit),
+            None => self.permit = Some(permit),
+        }
+    }
+
+    /// Bytes of the data that was read.
+    pub(super) fn length(&self) -> usize {
+        self.frames.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
+    }
+
+    /// Replaces what was read, which is the whole body.
+    pub(crate) fn replace(&mut self, bytes: Bytes) {
+        debug_assert!(self.has_ended, "the rest would follow");
+        self.frames.retain(Frame::is_trailers);
+        self.frames.push_front(Frame::data(bytes));
+    }
+
     /// The data that was read.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let data = self.frames.iter().filter_map(Frame::data_ref);
         data.flat_map(|bytes| bytes.iter().copied()).collect()
     }
@@ -83,7 +106,7 @@ impl Body for BufferedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let read: usize = self.frames.iter().filter_map(Frame::data_ref).map(Bytes::len).sum();
+        let read = self.length();
         let rest = if self.has_ended { SizeHint::with_exact(0) } else { self.rest.size_hint() };
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(read as u64));

@@ -27,7 +27,7 @@ pub(crate) struct TaskGuard(AbortHandle);
 
 impl FollowedFiles {
     /// Loads a text file now and after each change.
-    pub(super) fn follow_text(
+    pub(crate) fn follow_text(
         &mut self,
         kind: &'static str,
         path: &Path,

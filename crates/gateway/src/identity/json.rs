@@ -53,7 +53,7 @@ fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 /// A name without case. By way of capitals, because `ſ` and `s` have the same one.
-pub(super) fn folded(name: &str) -> impl Iterator<Item = char> {
+pub(crate) fn folded(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }
 

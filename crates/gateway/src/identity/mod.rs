@@ -35,21 +35,28 @@ use sluicegate_config::gateway::{
     BodyFieldsConfig, GatewayConfig, GeoConfig, IdentityConfig, JwksSource,
 };
 use sluicegate_rules::mapping::{Identity, Part, Source};
+use tokio::sync::Semaphore;
 
 use self::api_key::ApiKeys;
 pub use self::api_key::{KEY_BYTES_MAX, generate_key, hash_key};
 pub(crate) use self::body_fields::is_json;
-use self::body_fields::{BodyError, FieldValues};
+use self::body_fields::{BodyError, FieldValues, RequestBytes};
 pub(crate) use self::buffered_body::BufferedBody;
 pub(crate) use self::client_hello::ClientHelloRecorder;
-use self::follow::{FollowedFiles, TaskGuard};
+pub(crate) use self::follow::FollowedFiles;
+use self::follow::TaskGuard;
 use self::geo::Geo;
+pub(crate) use self::json::folded;
 use self::jwt::{JwtVerifier, Token, TokenError};
 use sluicegate_server::metrics::{Labels, MetricsSource, Page};
 
 use crate::body::RequestBody;
 use crate::error::{Challenge, ProxyError};
 use crate::handler::ConnectionContext;
+use crate::tokens::{TokenPlan, TokenRequest, is_metered};
+
+/// Permits for the memory of all requests to models in flight, of 64 KiB each: 256 MiB.
+const MODEL_REQUEST_PERMITS: usize = 4_096;
 
 /// Why identities cannot be verified as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +77,8 @@ pub(crate) struct Identities {
     /// By route.
     needs: Vec<Needs>,
     uses_ja4: bool,
+    /// Memory of the requests to models that are in flight.
+    memory: Arc<Semaphore>,
     counts: Arc<IdentityCounts>,
     _files: Option<TaskGuard>,
 }
@@ -82,6 +91,8 @@ struct Needs {
     /// Fields of the body.
     fields: Box<[Source]>,
     required: Option<Credential>,
+    /// How its tokens are counted.
+    tokens: Option<Arc<TokenPlan>>,
 }
 
 /// Counters of credentials and bodies that had no effect.
@@ -110,6 +121,8 @@ pub(crate) struct ClientIdentity<'a> {
     token: Result<Arc<Token>, TokenError>,
     /// Values of the fields that the route needs.
     fields: FieldValues,
+    /// The request to a model.
+    tokens: Option<Arc<TokenRequest>>,
 }
 
 /// Files of identities that cannot be used, each with the reason.
@@ -157,8 +170,12 @@ impl Identities {
         let jwt = jwt.map(|config| JwtVerifier::new(config, claims, workers, loaded, &mut files));
         let jwt = jwt.transpose()?;
         let geo = Geo::new(&identity.geo, &mut files)?;
-        let needs =
-            config.routes.iter().map(|route| Needs::new(route, &config.upstreams)).collect();
+        let needs = |route| {
+            let tokens = TokenPlan::new(route, &mut files)?;
+            Ok(Needs { tokens, ..Needs::new(route, &config.upstreams) })
+        };
+        let needs = config.routes.iter().map(needs).collect::<Result<_, _>>()?;
+        let memory = previous.map(|previous| previous.memory.clone());
         let this = Self {
             api_keys,
             jwt,
@@ -166,6 +183,7 @@ impl Identities {
             body: identity.body,
             needs,
             uses_ja4: all_sources(config).any(|source| *source == Source::Ja4),
+            memory: memory.unwrap_or_else(|| Arc::new(Semaphore::new(MODEL_REQUEST_PERMITS))),
             counts: previous.map(|previous| previous.counts.clone()).unwrap_or_default(),
             _files: files.start(),
         };
@@ -219,6 +237,7 @@ impl Identities {
             api_key: None,
             token: Err(TokenError::Missing),
             fields: Box::default(),
+            tokens: None,
         };
         if let Some(needs) = needs {
             // Boxed, so that the future of other requests stays small.
@@ -249,8 +268,17 @@ impl Identities {
         if let Some(required) = needs.required {
             self.require(required, identity)?;
         }
+        let mut bytes = RequestBytes::Unread;
+        if let Some(plan) = &needs.tokens
+            && is_metered(plan, head, body)
+        {
+            let read = body_fields::read_model_request(head, body, plan, &self.memory).await?;
+            identity.tokens = Some(Arc::new(TokenRequest::new(plan, head, &read)?));
+            bytes = RequestBytes::Read(read);
+        }
         if !needs.fields.is_empty() {
-            let fields = body_fields::read_fields(head, body, self.body, &needs.fields).await;
+            let fields =
+                body_fields::read_fields(head, body, bytes, self.body, &needs.fields).await;
             identity.fields = self.fields_or_none(fields)?;
         }
         Ok(())
@@ -298,6 +326,11 @@ impl Identities {
 }
 
 impl ClientIdentity<'_> {
+    /// The request to a model, if its tokens are counted.
+    pub(crate) const fn tokens(&self) -> Option<&Arc<TokenRequest>> {
+        self.tokens.as_ref()
+    }
+
     /// Whether the connection is encrypted.
     pub(crate) const fn is_tls(&self) -> bool {
         self.connection.is_tls
@@ -342,6 +375,11 @@ impl Identity for ClientIdentity<'_> {
             Source::Json(_) | Source::Form(_) => {
                 let index = self.needs?.fields.iter().position(|field| field == source)?;
                 borrowed(self.fields.get(index)?.as_deref()?)
+            }
+            // A request without a body costs nothing.
+            Source::Usage(unit) => {
+                let cost = self.tokens.as_ref().map_or(0, |tokens| tokens.estimated_cost(*unit));
+                Some(Cow::Owned(cost.to_string()))
             }
             Source::Asn => self.identities.geo.asn(self.client?).map(Cow::Owned),
             Source::Country => self.identities.geo.country(self.client?).map(Cow::Owned),
@@ -393,8 +431,8 @@ impl Needs {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { api_key, jwt, fields, required } = self;
-        !api_key && !jwt && fields.is_empty() && required.is_none()
+        let Self { api_key, jwt, fields, required, tokens } = self;
+        !api_key && !jwt && fields.is_empty() && required.is_none() && tokens.is_none()
     }
 }
 

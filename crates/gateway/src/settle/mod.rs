@@ -8,27 +8,27 @@
 //!
 //! A descriptor without a case that fits, or whose cost cannot be read, keeps its estimate.
 
-mod json_scanner;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use sluicegate::rules::mapping::Few;
 use sluicegate::rules::request::Request;
 use sluicegate_config::gateway::route::LimitConfig;
 use sluicegate_config::gateway::settle::{CostSource, SettleCase, Usage};
-use sluicegate_rules::mapping::DescriptorMapping;
+use sluicegate_rules::mapping::{DescriptorMapping, UsageUnit};
 use sluicegate_server::reservations::DescriptorUsage;
 
-use self::json_scanner::{JsonPath, JsonScanner, json_path};
 use crate::exchange::CLIENT_CLOSED;
-use crate::held_ticket::HeldTicket;
+use crate::held_ticket::{CommittedParts, HeldTicket};
 use crate::identity::is_json;
+use crate::json_scanner::{JsonPath, JsonScanner, json_path};
 use crate::metrics::{RouteMetrics, SettleOutcome};
+use crate::tokens::{MeteredPiece, TokenMeter, TokenRequest, TokenUsage};
 
 /// The largest cost.
-const COST_MAX: u64 = (1 << 53) - 1;
+pub(crate) const COST_MAX: u64 = (1 << 53) - 1;
 
 /// The cases of a route, compiled.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(crate) struct SettlePlan {
     paths: Arc<[JsonPath]>,
     /// Names of the descriptors, by their index in the mapping.
     names: Box<[Arc<str>]>,
+    /// Units of those that count the usage of a model.
+    units: Box<[Option<UsageUnit>]>,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,8 @@ enum Charge {
     Json(usize),
     Bytes,
     Duration,
+    /// What the tokens cost.
+    Usage(UsageUnit),
 }
 
 /// A request whose cost depends on its response.
@@ -83,6 +87,9 @@ pub(crate) struct Settlement {
     /// Whether the response has begun.
     has_response: bool,
     scanner: Option<JsonScanner>,
+    /// Counts the tokens of the response of a model.
+    tokens: Option<Box<TokenMeter>>,
+    committed: CommittedParts,
 }
 
 #[derive(Debug)]
@@ -95,6 +102,13 @@ struct HeldDescriptor {
 
 /// The costs of a settled request by descriptor, for the log.
 pub(crate) type SettledCosts = Vec<(Arc<str>, u64)>;
+
+/// What a settled request has cost.
+#[derive(Debug, Default)]
+pub(crate) struct SettledRequest {
+    pub(crate) costs: SettledCosts,
+    pub(crate) usage: Option<TokenUsage>,
+}
 
 /// The end of a response.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +124,7 @@ pub(crate) struct ResponseEnd {
 impl SettlePlan {
     /// Compiles the cases of a limit; `None` without any.
     pub(crate) fn new(limit: &LimitConfig) -> Option<Arc<Self>> {
-        if limit.settle.is_empty() {
+        if !limit.is_settled() {
             return None;
         }
         let mut fields: Vec<&str> = Vec::new();
@@ -118,19 +132,22 @@ impl SettlePlan {
         let paths = fields.iter().map(|field| json_path(field)).collect();
         let names = limit.mapping.descriptors.iter().map(DescriptorMapping::name);
         let names = names.map(Arc::from).collect();
-        Some(Arc::new(Self { cases, paths, names }))
+        let units = limit.mapping.descriptors.iter().map(DescriptorMapping::usage_unit).collect();
+        Some(Arc::new(Self { cases, paths, names, units }))
     }
 
     /// Whether fields of the response are read, so that it must not be compressed.
     pub(crate) fn reads_body(&self) -> bool {
-        !self.paths.is_empty()
+        !self.paths.is_empty() || self.units.iter().any(Option::is_some)
     }
 
     /// The charge of a descriptor, by the head of the response; without headers if the gateway
     /// itself answers, and without a response if the client went away before.
     fn charge(&self, index: usize, status: u16, headers: Option<&HeaderMap>) -> Charge {
         let fits = |case: &&CompiledCase| case.fits(index, status, headers);
-        let Some(case) = self.cases.iter().find(fits) else { return Charge::Estimate };
+        let Some(case) = self.cases.iter().find(fits) else {
+            return self.unit(index).map_or(Charge::Estimate, Charge::Usage);
+        };
         match &case.cost {
             CostRule::Reset => Charge::Reset,
             CostRule::Fixed(cost) => Charge::Known(*cost),
@@ -142,6 +159,12 @@ impl SettlePlan {
             CostRule::Bytes => Charge::Bytes,
             CostRule::Duration => Charge::Duration,
         }
+    }
+}
+
+impl SettlePlan {
+    fn unit(&self, index: usize) -> Option<UsageUnit> {
+        self.units.get(index).copied().flatten()
     }
 }
 
@@ -194,7 +217,7 @@ fn header_cost(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
 }
 
 /// A whole number of hits.
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let number = is_number.then(|| str::from_utf8(text).ok()?.parse().ok()).flatten();
     number.filter(|number| *number <= COST_MAX)
@@ -208,22 +231,33 @@ impl Settlement {
         held: HeldTicket,
         request: &Request<'_>,
         indices: impl Iterator<Item = usize>,
+        tokens: Option<&Arc<TokenRequest>>,
     ) -> Self {
         let descriptors = request.descriptors.iter().zip(indices).map(|(one, index)| {
             let estimate = one.hits.unwrap_or(request.hits);
             HeldDescriptor { index, estimate, charge: Charge::Estimate }
         });
         let descriptors = descriptors.collect();
-        Self { plan: plan.clone(), held, descriptors, has_response: false, scanner: None }
+        let tokens = tokens.map(|tokens| Box::new(TokenMeter::new(tokens.clone())));
+        Self {
+            plan: plan.clone(),
+            held,
+            descriptors,
+            has_response: false,
+            scanner: None,
+            tokens,
+            committed: CommittedParts::default(),
+        }
     }
 
-    /// The head of the response has come.
-    pub(crate) fn respond(&mut self, status: StatusCode, headers: &HeaderMap) {
+    /// The head of the response has come. Whether its length may change.
+    pub(crate) fn respond(&mut self, status: StatusCode, headers: &HeaderMap) -> bool {
         self.decide(status.as_u16(), Some(headers));
         let is_read = |one: &HeldDescriptor| matches!(one.charge, Charge::Json(_));
         if self.descriptors.iter().any(is_read) && is_json(headers) {
             self.scanner = Some(JsonScanner::new(&self.plan.paths));
         }
+        self.tokens.as_mut().is_some_and(|tokens| tokens.respond(headers))
     }
 
     fn decide(&mut self, status: u16, headers: Option<&HeaderMap>) {
@@ -233,11 +267,30 @@ impl Settlement {
         }
     }
 
-    /// A piece of the body has come.
-    pub(crate) fn read(&mut self, piece: &[u8]) {
-        if let Some(scanner) = &mut self.scanner {
-            scanner.read(piece);
+    /// A piece of the body has come; what is sent of it.
+    pub(crate) fn read(&mut self, piece: Bytes) -> MeteredPiece {
+        let Self { plan, held, descriptors, scanner, tokens, committed, .. } = self;
+        if let Some(scanner) = scanner {
+            scanner.read(&piece);
         }
+        let Some(tokens) = tokens else { return MeteredPiece { bytes: piece, is_last: false } };
+        tokens.read(piece, |request, used| {
+            if let Some(used) = used {
+                let total = descriptors.iter().map(|one| match plan.unit(one.index) {
+                    Some(unit) if matches!(one.charge, Charge::Usage(_)) => {
+                        request.cost(unit, &used)
+                    }
+                    _ => 0,
+                });
+                committed.raise(held, &total.collect::<Vec<_>>());
+            }
+            committed.is_exhausted()
+        })
+    }
+
+    /// The whole response has come; what is left to be sent.
+    pub(crate) fn complete(&mut self) -> Bytes {
+        self.tokens.as_mut().map(|tokens| tokens.complete()).unwrap_or_default()
     }
 
     /// The response has ended, or will never come: charges what it costs. A response of the gateway
@@ -246,10 +299,14 @@ impl Settlement {
         mut self,
         end: ResponseEnd,
         metrics: Option<&Arc<RouteMetrics>>,
-    ) -> SettledCosts {
-        if !self.has_response {
+    ) -> SettledRequest {
+        let has_response = self.has_response;
+        if !has_response {
             self.decide(end.status, None);
         }
+        let request = self.tokens.as_ref().map(|tokens| tokens.request().clone());
+        let usage = self.tokens.take().map(|tokens| tokens.finish(end.status, has_response));
+        let used = usage.as_ref().map(|usage| usage.tokens).unwrap_or_default();
         let mut outcome = SettleOutcome::Estimate;
         let mut costs = SettledCosts::new();
         let mut usages = Vec::with_capacity(self.descriptors.len());
@@ -263,6 +320,10 @@ impl Settlement {
                 Charge::Json(path) => Some(field(path)),
                 Charge::Bytes => Some(Some(end.bytes.min(COST_MAX))),
                 Charge::Duration => Some(Some(millis(end.elapsed))),
+                // Without a request to a model nothing was used.
+                Charge::Usage(unit) => {
+                    Some(Some(request.as_ref().map_or(0, |request| request.cost(unit, &used))))
+                }
             };
             match cost {
                 Some(None) => outcome = SettleOutcome::Unreadable,
@@ -281,9 +342,12 @@ impl Settlement {
         }
         if let Some(metrics) = metrics {
             metrics.settle(outcome);
+            if let Some(usage) = &usage {
+                metrics.use_tokens(usage);
+            }
         }
-        self.held.settle(usages, metrics.cloned());
-        costs
+        self.held.settle(usages, self.committed, metrics.cloned());
+        SettledRequest { costs, usage }
     }
 }
 

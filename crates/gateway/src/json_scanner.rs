@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Memory is that of the captured values, whatever the length of the text. A member that occurs
-//! twice has its last value, as in most parsers. A malformed text has no members.
+//! twice has its last value, as in most parsers. A malformed text has no members. The length of
+//! texts is counted by the names of their members, at any depth.
 
 use std::sync::Arc;
 
@@ -40,6 +41,12 @@ pub(crate) struct JsonScanner {
     named: Vec<bool>,
     captures: Vec<Capture>,
     values: Vec<Option<Box<[u8]>>>,
+    /// Names of members whose texts are counted.
+    text_names: &'static [&'static str],
+    /// Bytes of the texts of each of them.
+    text_bytes: Vec<u64>,
+    /// That of the last name.
+    text: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +92,14 @@ struct Capture {
 impl JsonScanner {
     /// Looks for these members.
     pub(crate) fn new(paths: &Arc<[JsonPath]>) -> Self {
-        let longest = paths.iter().flatten().map(|name| name.len()).max().unwrap_or(0);
+        Self::counting(paths, &[])
+    }
+
+    /// The same, and counts the texts of members with these names.
+    pub(crate) fn counting(paths: &Arc<[JsonPath]>, text_names: &'static [&'static str]) -> Self {
+        let names = paths.iter().flatten().map(|name| name.len());
+        let names = names.chain(text_names.iter().map(|name| name.len()));
+        let longest = names.max().unwrap_or(0);
         Self {
             paths: paths.clone(),
             state: ScanState::Value,
@@ -96,7 +110,27 @@ impl JsonScanner {
             named: vec![false; paths.len()],
             captures: Vec::new(),
             values: vec![None; paths.len()],
+            text_names,
+            text_bytes: vec![0; text_names.len()],
+            text: None,
         }
+    }
+
+    /// Begins with another text.
+    pub(crate) fn restart(&mut self) {
+        self.state = ScanState::Value;
+        self.open.clear();
+        self.matched.fill(0);
+        self.named.fill(false);
+        self.captures.clear();
+        self.values.fill(None);
+        self.text_bytes.fill(0);
+        self.text = None;
+    }
+
+    /// Bytes of the texts of a name, as they are written, without the backslashes of escapes.
+    pub(crate) fn text_bytes(&self, name: usize) -> u64 {
+        self.text_bytes.get(name).copied().unwrap_or(0)
     }
 
     /// Reads the next piece.
@@ -161,6 +195,13 @@ impl JsonScanner {
 
     fn step_in_text(&mut self, byte: u8) {
         self.copy(byte);
+        if let Some(bytes) = self.text.and_then(|text| self.text_bytes.get_mut(text)) {
+            *bytes += u64::from(match self.state {
+                ScanState::InText => !matches!(byte, b'"' | b'\\'),
+                ScanState::Escaped { is_name: false } => byte != b'u',
+                _ => false,
+            });
+        }
         match (self.state, byte) {
             (ScanState::InText, b'"') => self.end_value(),
             (ScanState::InText, b'\\') => self.state = ScanState::Escaped { is_name: false },
@@ -186,6 +227,7 @@ impl JsonScanner {
             let name = path.get(depth.saturating_sub(1)).map(|name| name.as_bytes());
             self.named[index] = is_next && name == Some(self.name.as_slice());
         }
+        self.text = self.text_names.iter().position(|name| name.as_bytes() == self.name);
         self.state = ScanState::Colon;
     }
 
@@ -213,6 +255,7 @@ impl JsonScanner {
             self.values[capture.path] = is_whole.then(|| capture.bytes.into());
         }
         self.named.fill(false);
+        self.text = None;
         self.state = if depth == 0 { ScanState::End } else { ScanState::Next };
     }
 
@@ -256,6 +299,7 @@ impl JsonScanner {
         self.state = ScanState::Malformed;
         self.captures.clear();
         self.values.fill(None);
+        self.text_bytes.fill(0);
     }
 }
 
@@ -333,6 +377,21 @@ mod tests {
         assert_eq!(value(&long, "b").as_deref(), Some("1"));
         assert_eq!(value(r#"{"a":1,"a":2}"#, "a").as_deref(), Some("2"));
         assert_eq!(value(r#"{"\u0061":1}"#, "a"), None, "names are compared as written");
+    }
+
+    #[test]
+    fn texts_are_counted_by_the_names_of_their_members() {
+        let paths: Arc<[JsonPath]> = Arc::new([json_path("id")]);
+        let mut scanner = JsonScanner::counting(&paths, &["content", "delta"]);
+        let text = r#"{"content":"ab","x":{"content":"c\"\u00e9","y":"no","delta":{"content":"d"}},
+            "list":[{"content":"e","content":[{"text":"no"}]}],"id":7}"#;
+        for cut in [1, 7, 1_000] {
+            text.as_bytes().chunks(cut).for_each(|piece| scanner.read(piece));
+            assert_eq!((scanner.text_bytes(0), scanner.text_bytes(1)), (10, 0), "{cut}");
+            assert_eq!(scanner.value(0), Some(&b"7"[..]));
+            scanner.restart();
+            assert_eq!((scanner.text_bytes(0), scanner.value(0)), (0, None));
+        }
     }
 
     fn values() -> impl Strategy<Value = Value> {
