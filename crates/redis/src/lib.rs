@@ -65,6 +65,7 @@
 mod backend;
 mod call;
 mod connection;
+mod durable_queue;
 mod envoy;
 mod handle;
 pub(crate) mod script;
@@ -85,5 +86,8 @@ pub use virtual_time::{VirtualError, VirtualLimiter};
 
 pub(crate) use backend::Closer;
 pub use backend::{LeaseInfo, RedisBackend, RuleLevel, ThrottleHit};
+pub use durable_queue::{
+    DurableQueues, LISTS, Pushed, QUEUED, QueueBounds, QueueClaim, QueueEntry, QueueStats,
+};
 pub use handle::{Redis, RedisBuilder};
 pub use sluicegate::backend::{StoreError, StoreFailure};
