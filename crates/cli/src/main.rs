@@ -1,7 +1,9 @@
 //! The binary `sluicegate`: a module per command, without logic of its own.
 
+mod admin_client;
 mod bench;
 mod check;
+mod deferred;
 mod descriptor;
 mod explain;
 mod gateway;
@@ -37,6 +39,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Validate rules and show what they enforce
     Check(check::CheckArgs),
+    /// List, inspect, redrive and delete the deferred requests of a gateway
+    Deferred(deferred::DeferredArgs),
     /// Show which rule matches a request, and why; nothing is counted
     Explain(explain::ExplainArgs),
     /// Run the gateway: a reverse proxy that enforces the rules by itself
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Deferred(args) => deferred::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Serve(args) => serve::run(&args),

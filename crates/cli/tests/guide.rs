@@ -88,6 +88,22 @@ fn every_command_of_a_script_is_in_the_guide() {
 }
 
 #[test]
+fn every_command_for_deferred_requests_is_in_the_guides() {
+    let pages = ["docs/guide/gateway-deferred.md", "docs/guide/redis.md"].map(page).concat();
+    let allowed: BTreeSet<&str> = pages.split(['+', ' ', '\n', '\'', '`']).collect();
+    let mut count = 0;
+    for file in std::fs::read_dir(root().join("crates/redis/src/durable_queue/lua")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for part in text.split("call('").skip(1) {
+            let command = part.split('\'').next().unwrap().to_ascii_lowercase();
+            assert!(allowed.contains(&*command), "`+{command}` is in no guide");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} commands were found");
+}
+
+#[test]
 fn the_line_to_paste_is_the_same_in_the_readme_and_in_the_greeting() {
     let readme = page("README.md");
     let pasted = readme.lines().find(|line| line.starts_with("curl -i http://127.0.0.1:8080/"));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use boon::{Compiler, Schemas};
+use sluicegate_config::gateway::deferred::{DeferredPlace, QueueConfig};
 use sluicegate_config::gateway::listener::{AcmeChallenge, TlsVersion};
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing};
 use sluicegate_config::gateway::settle::{CostSource, Usage};
@@ -71,6 +72,22 @@ fn every_key_is_read() {
     assert_eq!(jwt.jwks, JwksSource::Url("https://id.example.com/jwks.json".to_owned()));
     assert_eq!((jwt.audience.len(), jwt.leeway), (2, Duration::ZERO));
     assert_eq!(config.access_log.unwrap().format, AccessLogFormat::Combined);
+    let deferred = config.deferred.unwrap();
+    assert_eq!(deferred.place, DeferredPlace::File("/etc/deferred.redb".into()));
+    assert_eq!((deferred.tickets.as_str(), deferred.bytes_max), ("/tickets", 100 << 20));
+    let later = config.routes.iter().find(|route| route.path == "/later").unwrap();
+    let expected = QueueConfig {
+        body_bytes_max: 2 << 20,
+        response_bytes_max: 3 << 20,
+        age_max: Duration::from_secs(12 * 3_600),
+        count_max: 500,
+        identity_count_max: 50,
+        identity_bytes_max: 5 << 20,
+        attempts_max: 4,
+        callbacks: later.queue.callbacks.clone(),
+    };
+    assert_eq!((later.on_limit, &later.queue), (OnLimit::Queue, &expected));
+    assert_eq!(later.queue.callbacks[1].to_string(), "http://10.0.0.7:8080/done");
     let api = &config.upstreams[1];
     assert_eq!((api.name.as_str(), api.servers.len(), api.idle_max), ("api", 2, 64));
     assert_eq!(api.resolvers, ["10.0.0.53:53".parse().unwrap()]);

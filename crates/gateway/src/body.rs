@@ -213,6 +213,14 @@ impl RequestBody {
         }
     }
 
+    /// A body that was read.
+    pub(crate) fn full(bytes: Bytes) -> Self {
+        match bytes.is_empty() {
+            true => Self::Empty,
+            false => Self::Buffered(Box::new(BufferedBody::full(bytes))),
+        }
+    }
+
     /// Refuses a body whose length is known, and too large.
     pub(crate) fn check_length(&self) -> Result<(), ProxyError> {
         match self {

@@ -187,6 +187,7 @@ impl ConfigFollower {
             ("admin", new.admin != old.admin),
             ("webhook", new.webhook != old.webhook),
             ("handover", new.handover != old.handover),
+            ("deferred", new.deferred != old.deferred),
             ("rules", new.rules != old.rules),
         ];
         let changed: Vec<&str> =
@@ -344,7 +345,8 @@ fn apply(
             return refuse(&format!("listen: cannot {step}: {reason}"));
         }
     };
-    match Active::new(&config, listeners.workers(), Some(&active.load())) {
+    let pools = listeners.workers() + usize::from(config.deferred.is_some());
+    match Active::new(&config, pools, Some(&active.load())) {
         Ok(compiled) => {
             active.store(Arc::new(compiled));
             listeners.apply(prepared);

@@ -10,11 +10,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sluicegate_config::gateway::GatewayConfig;
+use sluicegate_redis::{DurableQueues, Link, LinkError, LinkOptions};
 use sluicegate_server::app::App;
 use sluicegate_server::http::{HttpLimits, HttpServer};
 use sluicegate_server::listen::{self, Listener};
 use sluicegate_server::server::{Node, StartError, Stopping};
-use sluicegate_server::settings::Settings;
+use sluicegate_server::settings::{RedisServer, Settings, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -22,6 +23,7 @@ use tokio::time::sleep;
 use crate::acme::Acme;
 use crate::active::Active;
 use crate::config::{self, ConfigFile, ConfigFollower};
+use crate::deferred::{Deferrals, DeferredAdmin, Dispatcher};
 use crate::denial::DenialStyle;
 use crate::handler::GatewayHandler;
 use crate::listener::handover::{Handover, Inherited, SharedSockets};
@@ -32,6 +34,8 @@ use crate::upstream::UpstreamMetrics;
 
 /// Interval between checks of the files of access lists, and of the load of upstreams.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Timeout of a call about deferred requests.
+const DURABLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A gateway with rules and bound addresses that does not serve yet.
 #[derive(Debug)]
@@ -43,6 +47,7 @@ pub struct Gateway {
     sockets: Vec<mpsc::UnboundedReceiver<WorkerListener>>,
     limits: HttpLimits,
     handover: Option<Handover>,
+    deferrals: Option<Arc<Deferrals>>,
     follower: Option<ConfigFollower>,
 }
 
@@ -63,7 +68,9 @@ impl Gateway {
         let workers = workers
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get))
             .max(1);
-        let active = Active::new(config, workers, None);
+        // Connections of deferred requests are those of one more worker.
+        let pools = workers + usize::from(config.deferred.is_some());
+        let active = Active::new(config, pools, None);
         let active = active.map_err(|error| failed("use the configuration", &error))?;
         let mut inherited = Inherited::default();
         if let Some(path) = &config.handover {
@@ -78,6 +85,15 @@ impl Gateway {
         let copies = config.handover.as_ref().map(|_| SharedSockets::new(&node)).transpose();
         let copies = copies.map_err(|error| failed("copy the sockets", &error))?;
         let acme = Acme::new(active.challenges.clone(), node.app());
+        let deferrals = match &config.deferred {
+            None => None,
+            Some(deferred) => {
+                let queues = durable_queues(node.settings());
+                let queues = queues.map_err(|error| failed("connect to the store", &error))?;
+                let opened = Deferrals::open(deferred, queues).await;
+                Some(opened.map_err(|error| failed("store deferred requests", &error))?)
+            }
+        };
         let (mut listeners, sockets) = ListenerSet::new(workers, copies.clone(), acme);
         let prepared = listeners.prepare(&config.listeners, |it| inherited.take_sockets(it));
         let prepared = prepared.map_err(|error| failed(&error.step, &error.reason))?;
@@ -92,7 +108,7 @@ impl Gateway {
             ..HttpLimits::default()
         };
         let active = Arc::new(ArcSwap::from_pointee(active));
-        Ok(Self { node, active, listeners, sockets, limits, handover, follower: None })
+        Ok(Self { node, active, listeners, sockets, limits, handover, deferrals, follower: None })
     }
 
     /// Follows the file that the configuration comes from.
@@ -125,7 +141,7 @@ impl Gateway {
         stop: impl Future<Output = ()>,
         reloads: mpsc::Receiver<()>,
     ) -> io::Result<()> {
-        let Self { node, active, listeners, sockets, limits, handover, follower } = self;
+        let Self { node, active, listeners, sockets, limits, handover, deferrals, follower } = self;
         let app = node.app().clone();
         let problem_json = node.settings().problem_json;
         let style = DenialStyle { style: node.settings().style, problem_json };
@@ -133,6 +149,11 @@ impl Gateway {
         app.add_metrics(Arc::new(RoutesPage { active: active.clone(), queues: queues.clone() }));
         app.add_metrics(Arc::new(UpstreamMetrics(active.clone())));
         app.add_metrics(active.load().identities.counts());
+        if let Some(deferrals) = &deferrals {
+            app.add_metrics(deferrals.clone());
+            let (app_of_admin, deferrals) = (app.clone(), deferrals.clone());
+            app.add_admin(Arc::new(DeferredAdmin { app: app_of_admin, deferrals }));
+        }
         let signalled = app.clone();
         let listeners = Arc::new(Mutex::new(listeners));
         app.add_metrics(Arc::new(CertificatesPage(Arc::downgrade(&listeners))));
@@ -143,16 +164,27 @@ impl Gateway {
             async move {
                 // They are those of the configuration until the end.
                 let _listeners = listeners;
+                let deferred = deferrals.clone().map(|deferrals| {
+                    let (app, active, queues) = (app.clone(), active.clone(), queues.clone());
+                    let worker = sockets.len();
+                    let dispatcher = Dispatcher { app, active, queues, deferrals, worker };
+                    tokio::spawn(dispatcher.run(stopping.stopped(), limits.drain))
+                });
                 let mut ends = Vec::new();
                 for (worker, listeners) in sockets.into_iter().enumerate() {
                     let (app, active, queues) = (app.clone(), active.clone(), queues.clone());
-                    let handler = GatewayHandler { app, active, queues, style, worker };
+                    let deferrals = deferrals.clone();
+                    let handler = GatewayHandler { app, active, queues, deferrals, style, worker };
                     let server = HttpServer::with_handler(handler.clone(), &handler.app, limits);
                     ends.push(spawn(listeners, server, limits, stopping.clone())?);
                 }
                 let served = async {
                     for end in ends {
                         end.await.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))?;
+                    }
+                    if let Some(deferred) = deferred {
+                        // It has ended, or is about to: it stops with the listeners.
+                        deferred.await.map_err(|_| io::Error::other("a dispatcher panicked"))?;
                     }
                     Ok(())
                 };
@@ -166,6 +198,16 @@ impl Gateway {
         };
         node.run(endpoints, stop, reloads).await
     }
+}
+
+/// Queues in the Redis of the counters, on a connection of their own: a write may wait for the
+/// disk.
+fn durable_queues(settings: &Settings) -> Result<Option<DurableQueues>, LinkError> {
+    let Store::Redis(redis) = &settings.store else { return Ok(None) };
+    let RedisServer { address, options, .. } = &redis.server;
+    let options = LinkOptions { timeout: DURABLE_TIMEOUT, connections: 1, ..options.clone() };
+    let link = Link::open(address.clone(), options)?;
+    Ok(Some(DurableQueues::new(link, &redis.namespace)))
 }
 
 /// Stops the process when the next one has taken over; never completes.

@@ -17,6 +17,7 @@ use tracing::warn;
 use crate::acme;
 use crate::active::Active;
 use crate::body::{RequestBody, ResponseBody};
+use crate::deferred::{Deferrals, Destination, accept};
 use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
@@ -67,6 +68,7 @@ pub(crate) struct GatewayHandler {
     pub(crate) app: App,
     pub(crate) active: Arc<ArcSwap<Active>>,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) deferrals: Option<Arc<Deferrals>>,
     pub(crate) style: DenialStyle,
     pub(crate) worker: usize,
 }
@@ -120,6 +122,12 @@ impl GatewayHandler {
         }
         if head.method == Method::CONNECT {
             return Err(ProxyError::MethodNotAllowed);
+        }
+        if let Some(deferrals) = &self.deferrals
+            && head.uri.path().starts_with(deferrals.tickets_path())
+            && let Some(response) = Box::pin(deferrals.answer(&self.app, head)).await
+        {
+            return Ok(response);
         }
         match head.version {
             Version::HTTP_2 => join_cookies(&mut head.headers),
@@ -214,6 +222,7 @@ impl GatewayHandler {
         let identity = identified
             .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
         let mut admission = Admission::default();
+        let mut deferral = None;
         if is_exempt {
             exchange.set_verdict(RequestVerdict::Exempt);
         } else if let Some(limit) = &route.config.limit {
@@ -224,6 +233,7 @@ impl GatewayHandler {
                 style: &self.style,
                 queues: &self.queues,
                 limit_headers: active.limit_headers,
+                deferrals: self.deferrals.as_deref(),
             };
             let attributes = &attributes;
             let limited = LimitedRequest { route, limit, head, attributes, identity: &identity };
@@ -232,6 +242,7 @@ impl GatewayHandler {
                 .map_err(|error| outcome.as_ref().and_then(|it| it.error()).unwrap_or(error))?;
             match decided {
                 Decision::Denied(response) => return Ok(*response),
+                Decision::Deferred(denied) => deferral = Some(denied),
                 Decision::Admitted(admitted) => admission = admitted,
             }
         }
@@ -273,6 +284,12 @@ impl GatewayHandler {
                     tunnel_idle: active.timeouts.idle,
                     edits: route.request_headers.as_ref().map(|edits| (edits, values)),
                 };
+                if let (Some(deferral), Some(deferrals)) = (deferral, &self.deferrals) {
+                    let destination = Destination { route, upstream: upstream.name(), forwarding };
+                    let (app, deferral) = (&self.app, *deferral);
+                    let accepted = accept(deferrals, app, destination, deferral, request, exchange);
+                    return Box::pin(accepted).await;
+                }
                 let begun = exchange.has_details().then(Instant::now);
                 let mut server = None;
                 let forwarded = forward(upstream, request, forwarding, &mut server).await;

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
-use sluicegate::backend::ready;
+use sluicegate::backend::{Call, ready};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::OnExhausted;
-use sluicegate::{Checked, Snapshot, Span};
+use sluicegate::{Checked, Operation, Snapshot, Span};
 use sluicegate_server::app::App;
-use sluicegate_server::reservations::{DescriptorUsage, ReservationError, Ticket};
+use sluicegate_server::reservations::{DescriptorUsage, ReservationError, Reservations, Ticket};
 use tokio::sync::oneshot;
 
+use crate::error::ProxyError;
+use crate::limit::TOO_LONG;
 use crate::metrics::{RouteMetrics, SettleOutcome};
 use crate::shape::Queues;
 
@@ -196,6 +198,27 @@ impl HeldTicket {
             runtime.spawn(task);
         }
     }
+}
+
+/// Charges a request: the slot that it holds, if it has one.
+pub(crate) async fn charge_slots(
+    app: &App,
+    queues: &Arc<Queues>,
+    call: Call<'_>,
+    checked: &mut Checked,
+) -> Result<Option<HeldTicket>, ProxyError> {
+    let Call { rules, request, now, .. } = call;
+    if rules.slot_descriptor(request).is_none() {
+        let decided = app.engine().apply(Operation::Hit, call, checked).await;
+        return decided.map(|()| None).map_err(|_| ProxyError::StoreAway);
+    }
+    let ticket = Reservations::check(app.engine(), call, checked).await;
+    let ticket = ticket.map_err(|error| match error {
+        ReservationError::Hold(_) => ProxyError::StoreAway,
+        _ => TOO_LONG,
+    })?;
+    let renewal = rules.lease(&checked.plan, now).map(Renewal::of_lease);
+    Ok(ticket.map(|ticket| HeldTicket::new(app, ticket, renewal, queues)))
 }
 
 impl Drop for HeldTicket {

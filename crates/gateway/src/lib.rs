@@ -19,6 +19,7 @@
 //! - [`identity`] verifies credentials and reads what descriptors need beyond the head.
 //! - `shape` lets requests over their limit wait for a turn; `scheduler` is the order of those that
 //!   wait, there and for an upstream.
+//! - `deferred` stores requests over their limit, and sends them later.
 //! - `denial` is the response to a denied request, `action` those of routes without an upstream.
 //! - `exchange` follows a request to the end of its response: `metrics`, `access_log`, its trace,
 //!   and the slot of a concurrency limit; `settle` charges what the response costs.
@@ -39,6 +40,7 @@ mod body;
 mod checks;
 mod client_body;
 pub mod config;
+mod deferred;
 mod denial;
 mod error;
 mod exchange;

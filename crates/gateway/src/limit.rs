@@ -16,16 +16,17 @@ use sluicegate::rules::rule::PRIORITY_DEFAULT;
 use sluicegate::{Checked, Operation, Outcome, Snapshot, Span, Status};
 use sluicegate_config::gateway::route::{LimitConfig, OnLimit, OnMissing, RouteConfig};
 use sluicegate_server::app::App;
-use sluicegate_server::reservations::{ReservationError, Reservations, TTL, Ticket};
+use sluicegate_server::reservations::{ReservationError, TTL, Ticket};
 use sluicegate_server::rls::response::Code;
 use sluicegate_server::status::{denying_status, policies, rule_of};
 
 use crate::body::{RequestBody, ResponseBody};
+use crate::deferred::{Deferral, Deferrals, decide_behind, denied};
 use crate::denial::DenialStyle;
 use crate::error::ProxyError;
 use crate::exchange::Exchange;
 use crate::forward::LoosePath;
-use crate::held_ticket::{HeldTicket, Renewal};
+use crate::held_ticket::{HeldTicket, Renewal, charge_slots};
 use crate::identity::ClientIdentity;
 use crate::metrics::{RequestVerdict, SettleOutcome};
 use crate::route_state::RouteState;
@@ -39,7 +40,8 @@ pub(crate) const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exc
 /// Header of a response whose request has waited for its turn: milliseconds.
 pub(crate) const DELAY: HeaderName = HeaderName::from_static("x-ratelimit-delay-ms");
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
-const TOO_LONG: ProxyError = ProxyError::BadRequest("A part of the request is too long.");
+pub(crate) const TOO_LONG: ProxyError =
+    ProxyError::BadRequest("A part of the request is too long.");
 
 /// The verdict of all limits of a request.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(crate) enum Decision {
     Admitted(Admission),
     /// It is denied, with this response.
     Denied(Box<Response<ResponseBody>>),
+    /// It is denied, unless it can be processed later.
+    Deferred(Box<Deferral>),
 }
 
 /// What an admitted request and its response get.
@@ -79,6 +83,8 @@ pub(crate) struct LimitOptions<'a> {
     pub(crate) queues: &'a Arc<Queues>,
     /// Whether responses to admitted requests have rate limit headers.
     pub(crate) limit_headers: bool,
+    /// Requests that are processed later.
+    pub(crate) deferrals: Option<&'a Deferrals>,
 }
 
 /// A request to decide.
@@ -99,6 +105,11 @@ pub(crate) async fn decide(
     body: &mut RequestBody,
     exchange: &mut Exchange,
 ) -> Result<Decision, ProxyError> {
+    if options.deferrals.is_some()
+        && let Some(decision) = Box::pin(decide_behind(options, request, exchange)).await?
+    {
+        return Ok(decision);
+    }
     let mut decision = match decide_now(options, request, exchange)? {
         Some(decision) => decision,
         // Boxed, so that the future of requests that need not wait stays small.
@@ -241,7 +252,7 @@ async fn decide_later(
 }
 
 /// A request that was denied after its wait, although it would be admitted at this moment.
-fn deny(checked: &mut Checked) {
+pub(crate) fn deny(checked: &mut Checked) {
     checked.allowed = false;
     if let Some(status) = checked.statuses.iter_mut().find(|one| one.verdict.decided_by.is_some()) {
         status.verdict.outcome = Outcome::Deny { retry_after: Span::from_secs(1) };
@@ -263,19 +274,13 @@ async fn charge(
     checked: &mut Checked,
     exchange: &mut Exchange,
 ) -> Result<(), ProxyError> {
-    let (app, Call { rules, request, now, .. }) = (options.app, call);
-    if rules.slot_descriptor(request).is_none() {
-        let decided = app.engine().apply(Operation::Hit, call, checked).await;
-        return decided.map_err(|_| undecided(exchange));
-    }
-    let ticket = Reservations::check(app.engine(), call, checked).await;
-    let ticket = ticket.map_err(|error| match error {
-        ReservationError::Hold(_) => undecided(exchange),
-        _ => TOO_LONG,
+    let charged = charge_slots(options.app, options.queues, call, checked).await;
+    let slot = charged.map_err(|error| match error {
+        ProxyError::StoreAway => undecided(exchange),
+        error => error,
     })?;
-    if let Some(ticket) = ticket {
-        let renewal = rules.lease(&checked.plan, now).map(Renewal::of_lease);
-        exchange.hold(HeldTicket::new(app, ticket, renewal, options.queues));
+    if let Some(slot) = slot {
+        exchange.hold(slot);
     }
     Ok(())
 }
@@ -328,7 +333,7 @@ impl<'a> LimitedRequest<'a> {
     }
 
     /// Its descriptors.
-    fn describe(self) -> Result<Described<'a>, ProxyError> {
+    pub(crate) fn describe(self) -> Result<Described<'a>, ProxyError> {
         let described = self.limit.mapping.describe(self.attributes);
         let described = described
             .map_err(|_| ProxyError::BadRequest("A part of the request is not valid text."))?;
@@ -341,7 +346,7 @@ impl<'a> LimitedRequest<'a> {
     }
 
     /// A client that names a cost must not name none; a request without tokens has none.
-    fn descriptors<'e>(
+    pub(crate) fn descriptors<'e>(
         self,
         described: &Described<'_>,
         entries: &'e [Entry<'e>],
@@ -359,7 +364,7 @@ impl<'a> LimitedRequest<'a> {
         descriptors
     }
 
-    fn request<'d>(
+    pub(crate) fn request<'d>(
         self,
         described: &Described<'_>,
         descriptors: &'d [Descriptor<'d>],
@@ -375,7 +380,7 @@ impl<'a> LimitedRequest<'a> {
 }
 
 /// What follows from the verdicts: the response of a denial, or headers.
-fn conclude(
+pub(crate) fn conclude(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,
     call: &Call<'_>,
@@ -400,7 +405,9 @@ fn conclude(
     if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
         let verdict = match config.on_limit {
             _ if !is_denied => RequestVerdict::DryRunDenied,
-            OnLimit::Rules | OnLimit::Deny | OnLimit::Shape => RequestVerdict::Denied,
+            OnLimit::Rules | OnLimit::Deny | OnLimit::Shape | OnLimit::Queue => {
+                RequestVerdict::Denied
+            }
             OnLimit::Mark => RequestVerdict::Marked,
         };
         exchange.set_verdict(verdict);
@@ -412,7 +419,7 @@ fn conclude(
         }
         if verdict == RequestVerdict::Denied {
             let response = style.response(&config.denial, head, rules, now, checked);
-            return Ok(Decision::Denied(Box::new(response)));
+            return Ok(denied(options, limited, call, checked, response));
         }
         if verdict == RequestVerdict::Marked {
             let rule = denying_rule(app, rules, checked).unwrap_or_else(|| limit.domain.clone());

@@ -41,6 +41,8 @@ pub(crate) enum RequestVerdict {
     Undecided,
     /// Every limit admits it, after it has waited.
     Delayed,
+    /// A limit denies it, and it is stored to be processed later.
+    Deferred,
 }
 
 /// How a request with a reservation was charged.
@@ -105,7 +107,7 @@ const STREAMS_ENDED: usize = MONEY + 1;
 const COUNT: usize = STREAMS_ENDED + 1;
 
 impl RequestVerdict {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::None,
         Self::Passed,
         Self::Denied,
@@ -114,6 +116,7 @@ impl RequestVerdict {
         Self::Exempt,
         Self::Undecided,
         Self::Delayed,
+        Self::Deferred,
     ];
 
     /// Its name, in logs and metrics.
@@ -127,6 +130,7 @@ impl RequestVerdict {
             Self::Exempt => "exempt",
             Self::Undecided => "undecided",
             Self::Delayed => "delayed",
+            Self::Deferred => "deferred",
         }
     }
 }

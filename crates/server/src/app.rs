@@ -10,6 +10,7 @@ use sluicegate::rules::request::Request;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use sluicegate_redis::RedisBackend;
 
+use crate::admin::AdminExtension;
 use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
 use crate::health::Health;
 use crate::idempotency::{IdempotencyTable, StoredResponse};
@@ -64,6 +65,7 @@ struct AppInner {
     memory: MemoryBudget,
     unknown_domains: UnknownDomains,
     metrics: Mutex<Vec<Arc<dyn MetricsSource>>>,
+    admin: Mutex<Vec<Arc<dyn AdminExtension>>>,
 }
 
 /// Builds an [`App`].
@@ -143,6 +145,7 @@ impl App {
             memory: MemoryBudget::default(),
             unknown_domains: UnknownDomains::default(),
             metrics: Mutex::default(),
+            admin: Mutex::default(),
         };
         AppBuilder { inner }
     }
@@ -204,6 +207,15 @@ impl App {
     /// Adds families to the metrics page.
     pub fn add_metrics(&self, source: Arc<dyn MetricsSource>) {
         self.inner.metrics.lock().unwrap_or_else(PoisonError::into_inner).push(source);
+    }
+
+    /// Adds paths to the admin endpoint.
+    pub fn add_admin(&self, extension: Arc<dyn AdminExtension>) {
+        self.inner.admin.lock().unwrap_or_else(PoisonError::into_inner).push(extension);
+    }
+
+    pub(crate) fn admin_extensions(&self) -> Vec<Arc<dyn AdminExtension>> {
+        self.inner.admin.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn put_added_metrics(&self, page: &mut Page) {

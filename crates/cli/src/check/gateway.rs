@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde_json::{Value, json};
 use sluicegate::explain::rule::text::{counted, plainly};
+use sluicegate_config::gateway::deferred::DeferredPlace;
 use sluicegate_config::gateway::listener::ListenerConfig;
 use sluicegate_config::gateway::route::{Action, Credential, OnLimit, OnMissing, RouteConfig};
 use sluicegate_config::gateway::tokens::{
@@ -102,6 +103,13 @@ pub(crate) fn summary(config: &GatewayConfig) -> String {
     for one in config.upstreams.iter().take(SHOWN_MAX) {
         rows.push(("upstream", one.name.clone(), upstream(one)));
     }
+    if let Some(one) = &config.deferred {
+        let place = match &one.place {
+            DeferredPlace::File(path) => path.display().to_string(),
+            DeferredPlace::Redis => "Redis".to_owned(),
+        };
+        rows.push(("deferred", place, format!("tickets at {}/ID", one.tickets)));
+    }
     for index in matching_order(&config.routes).into_iter().take(SHOWN_MAX) {
         if let Some(route) = config.routes.get(index) {
             rows.push(("route", matched(route), answered(config, route)));
@@ -180,6 +188,7 @@ fn answered(config: &GatewayConfig, route: &RouteConfig) -> String {
             let on_limit = match route.on_limit {
                 OnLimit::Mark => ", marks only",
                 OnLimit::Shape => ", waits",
+                OnLimit::Queue => ", processed later",
                 OnLimit::Rules | OnLimit::Deny => "",
             };
             let on_missing = match limit.on_missing {

@@ -191,3 +191,12 @@ fn plans_of_tokens_are_limited_as_the_page_says() {
     let functions = format!("{functions}\n{tokens}");
     assert_eq!(run_lines(&folder, &gateway, &functions, requests), 8);
 }
+
+#[test]
+fn requests_are_accepted_now_and_processed_later_as_the_page_says() {
+    let (folder, page, app) = (Folder::new(), page("gateway-deferred"), app());
+    let gateway = started(&folder, &page, "reports", &app);
+    let functions = block(&page, "sh", "send()").replace("127.0.0.1:8000", &gateway.address);
+    let lines = block(&page, "sh", "for i in").replace("127.0.0.1:6070", &gateway.admin);
+    assert_eq!(run_lines(&folder, &gateway, &functions, &lines), 7);
+}

@@ -20,6 +20,8 @@ mod certificates;
 mod clients;
 mod config;
 mod dashboards;
+mod deferred;
+mod deferred_crashes;
 mod expressions;
 mod frames;
 mod gateway;

@@ -152,6 +152,12 @@ pub(crate) const GATEWAY: Section = Section {
             "Header that gets an id if the request has none. Default: none.",
         ),
         key(
+            "deferred",
+            Kind::Either(&[Kind::Text, Kind::Section(&DEFERRED)]),
+            "deferred.redb",
+            "Where requests are stored that are processed later (`on_limit: queue`): a file, or a mapping. Default: none.",
+        ),
+        key(
             "upstreams",
             Kind::Named(&Kind::Either(&[TEXTS, Kind::Section(&UPSTREAM)])),
             "{ api: http://127.0.0.1:3000 }",
@@ -475,6 +481,7 @@ pub(crate) const ACCESS_LOG: Section = Section {
     ],
 };
 
+pub(crate) use super::deferred_keys::{DEFERRED, PER_IDENTITY, QUEUE};
 pub(crate) use super::route_keys::{
     CLASSES, DENIAL, FILES, FORWARD, HEADERS, LIMIT, REDIRECT, RESPOND, ROUTE, SHAPE, TOKENS,
 };

@@ -12,6 +12,8 @@
 //! ```
 
 pub mod api_keys;
+pub mod deferred;
+pub(crate) mod deferred_keys;
 pub(crate) mod keys;
 mod limit_names;
 pub mod listener;
@@ -36,6 +38,7 @@ use sluicegate_core::quota::Rate;
 use sluicegate_rules::mapping::{Mapping, Part, Source};
 use sluicegate_rules::network::Network;
 
+use self::deferred::DeferredConfig;
 use self::listener::ListenerConfig;
 use self::route::{LimitConfig, RouteConfig};
 use self::upstream::{ServerConfig, UpstreamConfig};
@@ -73,6 +76,8 @@ pub struct GatewayConfig {
     pub limit_headers: bool,
     /// `request_id`: header that gets an id if it has none.
     pub request_id: Option<String>,
+    /// `deferred`: where requests are stored that are processed later.
+    pub deferred: Option<DeferredConfig>,
     /// `upstreams`, by name.
     pub upstreams: Vec<UpstreamConfig>,
     /// `routes`.
@@ -246,6 +251,7 @@ impl Default for GatewayConfig {
             access_log: None,
             limit_headers: false,
             request_id: None,
+            deferred: None,
             upstreams: Vec::new(),
             routes: Vec::new(),
         }

@@ -4,6 +4,7 @@
 //! is left out, and the problem in the report prevents that the configuration is used.
 
 mod checks;
+mod deferred;
 mod identity;
 mod listener;
 mod parse;
@@ -90,6 +91,10 @@ impl GatewayReader<'_> {
         config.limit_headers =
             self.get(&mut fields, &GATEWAY, "limit_headers", units::truth).unwrap_or_default();
         config.request_id = self.get(&mut fields, &GATEWAY, "request_id", parse::header_name);
+        if let Some(value) = self.value(&mut fields, &GATEWAY, "deferred") {
+            self.origins.has_deferred = true;
+            config.deferred = self.deferred(&value);
+        }
         let upstreams = self.value(&mut fields, &GATEWAY, "upstreams");
         let mut known = Vec::new();
         if let Some(value) = &upstreams {

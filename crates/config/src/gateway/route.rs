@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sluicegate_rules::mapping::{Mapping, Part, Source};
 
+use super::deferred::QueueConfig;
 use super::settle::SettleCase;
 use super::tokens::TokensConfig;
 
@@ -29,6 +30,8 @@ pub struct RouteConfig {
     pub on_limit: OnLimit,
     /// `shape`: how requests wait.
     pub shape: ShapeConfig,
+    /// `queue`: bounds of the requests that are processed later.
+    pub queue: QueueConfig,
     /// `denial`: the response to a denied request.
     pub denial: DenialConfig,
     /// `request_headers`.
@@ -122,6 +125,8 @@ pub enum OnLimit {
     Mark,
     /// `shape`: it waits for its turn.
     Shape,
+    /// `queue`: it is stored, answered with 202, and processed later.
+    Queue,
 }
 
 /// How requests over a limit wait for their turn.
@@ -196,6 +201,7 @@ impl RouteConfig {
             limit: None,
             on_limit: OnLimit::default(),
             shape: ShapeConfig::default(),
+            queue: QueueConfig::default(),
             denial: DenialConfig::default(),
             request_headers: HeaderChanges::default(),
             response_headers: HeaderChanges::default(),

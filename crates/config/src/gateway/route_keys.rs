@@ -1,5 +1,6 @@
 //! Keys of routes.
 
+use super::deferred_keys::QUEUE;
 use super::keys::{Kind, Section, key};
 
 const TEXTS: Kind = Kind::OneOrMany(&Kind::Text);
@@ -59,15 +60,21 @@ pub(crate) const ROUTE: Section = Section {
         ),
         key(
             "on_limit",
-            Kind::Words(&["deny", "mark", "shape"]),
+            Kind::Words(&["deny", "mark", "shape", "queue"]),
             "shape",
-            "Denies a request over its limit, forwards it with a header, or lets it wait. Default: as its rules say.",
+            "Denies a request over its limit, forwards it with a header, lets it wait, or stores it to be processed later. Default: as its rules say.",
         ),
         key(
             "shape",
             Kind::Section(&SHAPE),
             "{ queue: 100, max_wait: 10s }",
             "How requests wait, where `on_limit` of the route or of its rules is `shape`.",
+        ),
+        key(
+            "queue",
+            Kind::Section(&QUEUE),
+            "{ max_count: 10000, max_age: 1d }",
+            "Bounds of the requests that are processed later, where `on_limit` of the route or of its rules is `queue`.",
         ),
         key(
             "denial",

@@ -6,7 +6,7 @@ use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_rules::domain::DescriptorConfig;
 use sluicegate_rules::mapping::DescriptorMapping;
 use sluicegate_rules::mapping::UsageUnit;
-use sluicegate_rules::rule::{Consistency, Limits, RuleConfig};
+use sluicegate_rules::rule::{Consistency, Limits, OnLimit, RuleConfig};
 
 use super::tokens::TokensConfig;
 use crate::problem::quoted;
@@ -91,5 +91,17 @@ pub(super) fn unfit_budget(
             "{name} denies every request without a maximum of tokens: it reserves `{largest}`, and \
              `{algorithm}` holds `{capacity}`; write a larger `burst`, or a smaller `max_output`"
         ))
+    })
+}
+
+/// Why requests under this rule are denied in place of being processed later, without a place for
+/// them.
+pub(super) fn undeferred(descriptor: &DescriptorMapping, rule: &RuleConfig) -> Option<String> {
+    (rule.on_limit == OnLimit::Queue).then(|| {
+        let name = quoted(&descriptor.name());
+        format!(
+            "requests over the limit are denied: a rule for {name} has `on_limit: queue`, and there is \
+             no place for them; add `deferred: deferred.redb`, or write `deny` in the rule"
+        )
     })
 }

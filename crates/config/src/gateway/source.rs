@@ -14,7 +14,8 @@ use crate::suggest;
 use sluicegate_rules::rule::RuleConfig;
 
 use super::limit_names::LimitNames;
-use super::rules_of_limit::{rules_of, unfit_budget, unsettled};
+use super::route::OnLimit;
+use super::rules_of_limit::{rules_of, undeferred, unfit_budget, unsettled};
 
 /// A valid file of a gateway.
 #[derive(Debug, Clone)]
@@ -45,6 +46,7 @@ pub(super) struct Origins {
     pub(super) has_client_ca: bool,
     pub(super) has_asn: bool,
     pub(super) has_country: bool,
+    pub(super) has_deferred: bool,
 }
 
 /// Positions of a route.
@@ -198,6 +200,7 @@ impl Origins {
             has_client_ca: false,
             has_asn: false,
             has_country: false,
+            has_deferred: false,
         }
     }
 }
@@ -333,6 +336,12 @@ impl LoadedGateway {
                 let unmatched = unmatched_entry(entries, &domain.descriptors, &mut work_left);
                 if let Some(message) = unmatched {
                     report.warn(*at, path, message);
+                }
+                if self.config.deferred.is_none() && route.on_limit == OnLimit::Rules {
+                    let rules = rules_of(one, &domain.descriptors, &mut work_left);
+                    if let Some(message) = rules.iter().find_map(|rule| undeferred(one, rule)) {
+                        report.warn(*at, path, message);
+                    }
                 }
                 let settled = [(&places.settle, "settle"), (&places.tokens, "tokens")];
                 let settled = settled.into_iter().find_map(|(at, key)| Some((at.as_ref()?, key)));

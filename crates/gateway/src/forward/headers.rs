@@ -162,7 +162,7 @@ pub(super) fn rewrite_request(
 }
 
 /// Makes the head of a response that of a proxy.
-pub(super) fn rewrite_response(headers: &mut HeaderMap) {
+pub(crate) fn rewrite_response(headers: &mut HeaderMap) {
     for name in named_by_connection(headers) {
         headers.remove(name);
     }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
+use http::request::Parts;
 use http::{Response, StatusCode, Version};
 
 pub(crate) use self::headers::{
     check_transfer_encoding, host_of, join_cookies, name_of, remove_named_by_connection,
+    rewrite_response,
 };
 pub(crate) use self::path::{LoosePath, matched_form, normalize};
 pub(crate) use self::upgrade::Tunnel;
@@ -47,6 +49,15 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) edits: Option<(&'a HeaderEdits, Placeholders<'a>)>,
 }
 
+/// Makes the head of a request that which the upstream gets.
+pub(crate) fn rewrite(head: &mut Parts, forwarding: &Forwarding<'_>) -> Result<(), ProxyError> {
+    headers::rewrite_request(head, forwarding)?;
+    if let Some((edits, values)) = forwarding.edits {
+        edits.apply(&mut head.headers, values);
+    }
+    Ok(())
+}
+
 /// Sends a request to an upstream; the response streams. `server` is the one that got it.
 pub(crate) async fn forward(
     upstream: &Upstream,
@@ -55,10 +66,7 @@ pub(crate) async fn forward(
     server: &mut Option<Arc<Server>>,
 ) -> Result<Response<ResponseBody>, ProxyError> {
     let upgrade = upgrade::requested(&request.head);
-    headers::rewrite_request(&mut request.head, &forwarding)?;
-    if let Some((edits, values)) = forwarding.edits {
-        edits.apply(&mut request.head.headers, values);
-    }
+    rewrite(&mut request.head, &forwarding)?;
     let delivery = Delivery {
         worker: forwarding.worker,
         key: forwarding.key,
@@ -76,13 +84,13 @@ pub(crate) async fn forward(
         let mut response = Response::from_parts(head, ());
         let upstream = body.into_upgraded().ok_or(ProxyError::BadGateway)?;
         let tunnel = Tunnel { upstream, idle: forwarding.tunnel_idle };
-        headers::rewrite_response(response.headers_mut());
+        rewrite_response(response.headers_mut());
         if let Some(protocol) = protocol {
             upgrade::set_headers(response.headers_mut(), protocol);
         }
         return Ok(response.map(|()| ResponseBody::tunnel(tunnel)));
     }
-    headers::rewrite_response(response.headers_mut());
+    rewrite_response(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(ResponseBody::upstream))
 }

@@ -27,6 +27,12 @@ impl BufferedBody {
         Self { frames: VecDeque::new(), rest, has_ended: false, permit: None }
     }
 
+    /// A whole body.
+    pub(crate) fn full(bytes: Bytes) -> Self {
+        let frames = VecDeque::from([Frame::data(bytes)]);
+        Self { frames, rest: RequestBody::Empty, has_ended: true, permit: None }
+    }
+
     /// Reads until the end, or until there are more bytes than this; whether it has ended.
     pub(crate) async fn read_up_to(&mut self, bytes_max: usize) -> Result<bool, BoxError> {
         let mut length = 0_usize;

@@ -15,5 +15,5 @@ mod queues;
 mod tests;
 mod wait;
 
-pub(crate) use self::queues::Queues;
-pub(crate) use self::wait::{Shaping, Waited};
+pub(crate) use self::queues::{CounterKey, Queues};
+pub(crate) use self::wait::{Shaping, Waited, denying_limit};

@@ -38,8 +38,9 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 /// A limit that requests may wait for, and denies one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocked {
-    key: CounterKey,
-    retry_at: Timestamp,
+    pub(crate) key: CounterKey,
+    /// When it may admit the request.
+    pub(crate) retry_at: Timestamp,
     /// Time for a unit of cost.
     unit: Span,
     cost: u64,
@@ -80,18 +81,7 @@ impl<'a> Shaping<'a> {
         if checked.allowed || is_decided || !denied().all(|status| self.may_wait(rules, status)) {
             return None;
         }
-        let status = denying_status(&checked.statuses)?;
-        let Outcome::Deny { retry_after } = status.verdict.outcome else { return None };
-        let index = checked.statuses.iter().position(|one| std::ptr::eq(one, status))?;
-        let step = checked.plan.steps().get(index)?;
-        let policies = policies(status.target, rules);
-        let policy = status.verdict.decided_by.and_then(|at| policies.get(at));
-        let retry_after = match policy.is_some_and(Policy::has_slots) {
-            true => retry_after.min(SLOT_POLL_INTERVAL),
-            false => retry_after,
-        };
-        let (key, retry_at) = (counter_key(&checked.plan, index), now.after(retry_after));
-        Some(Blocked { key, retry_at, unit: policy.map_or(Span::ZERO, unit), cost: step.cost })
+        denying_limit(rules, checked, now)
     }
 
     fn may_wait(&self, rules: &Snapshot<'_>, status: &Status) -> bool {
@@ -272,6 +262,26 @@ impl<'a> Shaping<'a> {
         }
         Ok(self.blocked(&rules, &checked, now).map_or(Attempt::Denied, Attempt::Blocked))
     }
+}
+
+/// The limit that denies a request for the longest time, unless it denies it for ever.
+pub(crate) fn denying_limit(
+    rules: &Snapshot<'_>,
+    checked: &Checked,
+    now: Timestamp,
+) -> Option<Blocked> {
+    let status = denying_status(&checked.statuses)?;
+    let Outcome::Deny { retry_after } = status.verdict.outcome else { return None };
+    let index = checked.statuses.iter().position(|one| std::ptr::eq(one, status))?;
+    let step = checked.plan.steps().get(index)?;
+    let policies = policies(status.target, rules);
+    let policy = status.verdict.decided_by.and_then(|at| policies.get(at));
+    let retry_after = match policy.is_some_and(Policy::has_slots) {
+        true => retry_after.min(SLOT_POLL_INTERVAL),
+        false => retry_after,
+    };
+    let (key, retry_at) = (counter_key(&checked.plan, index), now.after(retry_after));
+    Some(Blocked { key, retry_at, unit: policy.map_or(Span::ZERO, unit), cost: step.cost })
 }
 
 /// The end of waiting in one queue.

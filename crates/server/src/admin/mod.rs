@@ -3,6 +3,7 @@
 //!
 //! With a token, all paths except the probes `/live` and `/ready` require it.
 
+mod extension;
 mod rlconfig;
 
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use crate::auth::{AuthEndpoint, AuthError};
 use crate::http::Peer;
 use crate::metrics;
 use crate::token::Token;
+
+pub use self::extension::{AdminExtension, AdminRequest, AdminResponse};
 
 /// Settings of the admin endpoint.
 #[derive(Debug, Clone, Default)]
@@ -95,7 +98,7 @@ pub fn router(app: App, options: Options) -> Router {
         .route("/debug/pprof/", any(pprof))
         .route("/debug/pprof/{*rest}", any(pprof))
         .method_not_allowed_fallback(bad_method)
-        .fallback(not_found)
+        .fallback(extended)
         .layer(from_fn_with_state(inner.clone(), authorize))
         .with_state(inner)
 }
@@ -132,14 +135,16 @@ async fn authorize(State(admin): Admin, request: Request, next: Next) -> Respons
 }
 
 /// Text, or links for a browser.
-async fn index(headers: HeaderMap) -> Response {
+async fn index(State(admin): Admin, headers: HeaderMap) -> Response {
+    let paths = admin.paths();
     if accepts(&headers, "text/html") {
         let link = |(path, about)| format!("<li><a href=\"{path}\">{path}</a>: {about}</li>\n");
-        let links: String = PATHS.into_iter().map(link).collect();
+        let links: String = paths.into_iter().map(link).collect();
         let title = "<!doctype html>\n<html lang=\"en\"><title>Sluicegate</title>";
         return Html(format!("{title}\n<ul>\n{links}</ul>\n</html>\n")).into_response();
     }
-    text(PATHS.map(|(path, about)| format!("{path}: {about}\n")).concat())
+    let line = |(path, about)| format!("{path}: {about}\n");
+    text(paths.into_iter().map(line).collect::<String>())
 }
 
 async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
@@ -254,6 +259,13 @@ fn lease_json(lease: &LeaseInfo, rules: &RuleSet) -> Value {
 }
 
 impl AdminInner {
+    /// All paths, with their descriptions.
+    fn paths(&self) -> Vec<(&'static str, &'static str)> {
+        let extensions = self.app.admin_extensions();
+        let more = extensions.iter().flat_map(|one| one.paths().iter().copied());
+        PATHS.into_iter().chain(more).collect()
+    }
+
     /// Renders a long page on a blocking thread, so that it delays no decision.
     async fn render(
         &self,
@@ -317,8 +329,20 @@ fn too_many_failures() -> Response {
     response
 }
 
-async fn not_found(uri: Uri) -> Response {
-    let paths: Vec<&str> = PATHS.iter().map(|(path, _)| *path).collect();
+/// Paths of other parts of the process.
+async fn extended(State(admin): Admin, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    let parts = AdminRequest::new(&head);
+    for extension in admin.app.admin_extensions() {
+        if let Some(AdminResponse { status, body }) = extension.call(&parts).await {
+            return (status, json(&body)).into_response();
+        }
+    }
+    not_found(&admin, &head.uri)
+}
+
+fn not_found(admin: &AdminInner, uri: &Uri) -> Response {
+    let paths: Vec<&str> = admin.paths().iter().map(|(path, _)| *path).collect();
     let message = format!("there is no `{}`; there are {}", shown(uri.path()), paths.join(", "));
     error(StatusCode::NOT_FOUND, "not_found", &message)
 }

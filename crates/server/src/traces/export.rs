@@ -12,6 +12,7 @@ use http::Uri;
 use http::uri::Scheme;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
 use opentelemetry::KeyValue;
 use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{HttpClient, HttpError};
@@ -165,7 +166,8 @@ impl Exporter {
 
 fn over_http(options: &Options, cause: Cause) -> Result<OtlpExporter, ExporterError> {
     let endpoint = endpoint(options, "http://localhost:4318/v1/traces");
-    let connector = https_connector(roots(&endpoint, options)?).map_err(ExporterError)?;
+    let connector =
+        https_connector(roots(&endpoint, options)?, GaiResolver::new()).map_err(ExporterError)?;
     let client =
         OtlpHttpClient { inner: HyperClient::new(connector, options.timeout, None), cause };
     let headers = options.headers.iter();

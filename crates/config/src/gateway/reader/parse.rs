@@ -169,6 +169,23 @@ pub(super) fn token_count(text: &str) -> Parsed<u64> {
     within(text, 1, 1_000_000_000)
 }
 
+/// Larger bodies would be held in memory for each deferred request that is sent.
+pub(super) fn stored_bytes(text: &str) -> Parsed<usize> {
+    const RANGE: std::ops::RangeInclusive<u64> = 0..=8 << 20;
+    match bytes(text)? {
+        bytes if RANGE.contains(&bytes) => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
+        _ => refuse("must be at most `8MiB`", text, "write it like `1MiB`"),
+    }
+}
+
+pub(super) fn deferred_count(text: &str) -> Parsed<u64> {
+    within(text, 1, 1_000_000)
+}
+
+pub(super) fn attempts(text: &str) -> Parsed<u32> {
+    within(text, 1, 100).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
 /// Name of a header, as it is written.
 pub(super) fn header_name(text: &str) -> Parsed<String> {
     match is_token(text) {

@@ -77,10 +77,12 @@ impl GatewayReader<'_> {
         let limit = limit.map(|value| self.limit(&value, origin));
         let on_limit = self.get(&mut fields, &ROUTE, "on_limit", on_limit);
         let shape = self.value(&mut fields, &ROUTE, "shape");
+        let queue = self.value(&mut fields, &ROUTE, "queue");
         let denial = self.value(&mut fields, &ROUTE, "denial");
         for (name, is_written) in [
             ("on_limit", on_limit.is_some()),
             ("shape", shape.is_some()),
+            ("queue", queue.is_some()),
             ("denial", denial.is_some()),
         ] {
             if is_written && !has_limit {
@@ -92,7 +94,8 @@ impl GatewayReader<'_> {
                 fields.refuse(name, self.report, message);
             }
         }
-        if let (Some(_), Some(OnLimit::Deny | OnLimit::Mark)) = (&shape, on_limit) {
+        if let (Some(_), Some(OnLimit::Deny | OnLimit::Mark | OnLimit::Queue)) = (&shape, on_limit)
+        {
             let message = format!(
                 "has no effect beside `on_limit: {}`, got {}; write `on_limit: shape`, or remove it",
                 fields.written("on_limit"),
@@ -100,17 +103,16 @@ impl GatewayReader<'_> {
             );
             fields.refuse("shape", self.report, message);
         }
-        let limit_of = || limit.iter().flatten();
-        if limit_of().any(LimitConfig::is_settled) && on_limit == Some(OnLimit::Shape) {
-            let key = match limit_of().any(|limit| limit.tokens.is_some()) {
-                true => "tokens",
-                false => "settle",
-            };
+        let settled = limit.iter().flatten().find(|limit| limit.is_settled());
+        let settled_by =
+            settled.map(|limit| if limit.tokens.is_some() { "tokens" } else { "settle" });
+        if let (Some(key), Some(OnLimit::Shape)) = (settled_by, on_limit) {
             let message = format!(
                 "does not fit `limit.{key}`, whose requests do not wait, got `shape`; remove one"
             );
             fields.refuse("on_limit", self.report, message);
         }
+        let queue = self.queue(&mut fields, queue, on_limit, settled_by, action.as_ref());
         let shape = shape.and_then(|value| self.shape(&value)).unwrap_or_default();
         let denial = denial.and_then(|value| self.denial(&value, origin)).unwrap_or_default();
         let mut changes = |name: &'static str| {
@@ -132,6 +134,7 @@ impl GatewayReader<'_> {
             limit: limit.flatten(),
             on_limit: on_limit.unwrap_or_default(),
             shape,
+            queue,
             denial,
             request_headers,
             response_headers,
@@ -400,7 +403,12 @@ impl GatewayReader<'_> {
 }
 
 fn on_limit(text: &str) -> Result<OnLimit, UnitError> {
-    let words = [("deny", OnLimit::Deny), ("mark", OnLimit::Mark), ("shape", OnLimit::Shape)];
+    let words = [
+        ("deny", OnLimit::Deny),
+        ("mark", OnLimit::Mark),
+        ("shape", OnLimit::Shape),
+        ("queue", OnLimit::Queue),
+    ];
     units::choice(text, &words)
 }
 
