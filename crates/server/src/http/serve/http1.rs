@@ -143,8 +143,6 @@ where
                 return Poll::Ready(next);
             }
             connection.liveness.head_begun();
-        } else if connection.liveness.is_closing() {
-            return Poll::Ready(NextHead::Closed);
         }
         loop {
             let parse = |bytes: &[u8]| parse_next(parser, bytes, is_first, &mut next);
@@ -154,6 +152,10 @@ where
                     Some(next) => return Poll::Ready(next),
                     None => connection.liveness.head_begun(),
                 },
+                // A request that has arrived is still answered.
+                Poll::Pending if read.bytes.is_empty() && connection.liveness.is_closing() => {
+                    return Poll::Ready(NextHead::Closed);
+                }
                 Poll::Pending => break,
             }
         }

@@ -78,6 +78,8 @@ impl<'a, S: Future<Output = ()>> Supervisor<'a, S> {
         if self.is_stopping {
             close(served.as_mut());
         }
+        // The end of what was served before may have taken the mark.
+        self.wake_flag.is_set.store(true, Relaxed);
         loop {
             match poll_fn(|cx| self.poll(served.as_mut(), cx)).await {
                 Wakeup::Ended(ended) => return Some(ended),
@@ -116,22 +118,27 @@ impl<'a, S: Future<Output = ()>> Supervisor<'a, S> {
         served: Pin<&mut F>,
         cx: &mut Context<'_>,
     ) -> Poll<Wakeup<F::Output>> {
-        if let Poll::Ready(ended) = served.poll(cx) {
-            return Poll::Ready(Wakeup::Ended(ended));
-        }
         let is_same_task = self.task.will_wake(cx.waker());
         if !is_same_task {
             self.task.clone_from(cx.waker());
             self.wake_flag.task.lock().clone_from(cx.waker());
         }
-        if !is_same_task || self.wake_flag.is_set.load(Acquire) {
+        let is_set = !is_same_task || self.wake_flag.is_set.load(Acquire);
+        // First, so that a response that is ready too announces the end of its connection.
+        if is_set {
             self.wake_flag.is_set.store(false, Relaxed);
             let waker = Waker::from(self.wake_flag.clone());
             let mut cx = Context::from_waker(&waker);
             if !self.is_stopping && self.stop.as_mut().poll(&mut cx).is_ready() {
                 return Poll::Ready(Wakeup::Stop);
             }
-            if self.next_check.as_mut().poll(&mut cx).is_ready() {
+        }
+        if let Poll::Ready(ended) = served.poll(cx) {
+            return Poll::Ready(Wakeup::Ended(ended));
+        }
+        if is_set {
+            let waker = Waker::from(self.wake_flag.clone());
+            if self.next_check.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
                 return Poll::Ready(Wakeup::Check);
             }
         }
