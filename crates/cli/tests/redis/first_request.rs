@@ -1,5 +1,8 @@
 //! The first request: scripts are loaded before a service is ready, and whenever it reconnects.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use sluicegate_testkit::redis::{Cluster, Single};
 use sluicegate_testkit::until;
 
@@ -41,6 +44,17 @@ fn assert_loaded(server: &Single) {
     assert!(!errors.contains("errorstat_"), "{errors}");
 }
 
+/// Both at once: a call of a connection that goes on would miss its script.
+fn lose_scripts_and_connections(server: &Single) {
+    let mut admin = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    admin
+        .write_all(b"MULTI\r\nSCRIPT FLUSH\r\nCLIENT KILL TYPE normal\r\nEXEC\r\nQUIT\r\n")
+        .unwrap();
+    let mut replies = String::new();
+    admin.read_to_string(&mut replies).unwrap();
+    assert!(replies.contains("*2\r\n+OK\r\n"), "{replies}");
+}
+
 #[test]
 fn no_request_waits_for_a_script() {
     let redis = Single::start();
@@ -48,8 +62,7 @@ fn no_request_waits_for_a_script() {
     request_all(&fleet);
     assert_loaded(&redis);
     // A server without them, and new connections.
-    assert_eq!(redis.cli(&["SCRIPT", "FLUSH"]), "OK");
-    redis.cli(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+    lose_scripts_and_connections(&redis);
     until("connections are new", || {
         let reconnects = metric(&fleet.services[0], "sluicegate_redis_reconnects_total");
         (reconnects >= 2).then_some(())
