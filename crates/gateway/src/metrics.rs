@@ -317,14 +317,14 @@ fn put_tokens(page: &mut Page, routes: &[&RouteMetrics]) {
     let routes: Vec<&RouteMetrics> = routes.iter().filter(has_requests).copied().collect();
     let route = |one: &RouteMetrics| Labels::new("route", &one.name);
     let help = "Tokens of models that requests were charged for, by class.";
-    let mut family = page.counter("sluicegate_gateway_tokens_total", help);
+    let mut family = page.counter("sluicegate_gateway_llm_tokens_total", help);
     for one in &routes {
         for (class, name) in TOKEN_CLASSES.iter().enumerate() {
             family.labeled(&route(one).and("class", name), one.sum(TOKENS + class));
         }
     }
     let help = "Requests to models, by where their tokens were read: `underreported` and `invalid` are mistakes of the provider.";
-    let mut family = page.counter("sluicegate_gateway_token_reports_total", help);
+    let mut family = page.counter("sluicegate_gateway_llm_reports_total", help);
     for one in &routes {
         for report in TokenReport::ALL {
             let labels = route(one).and("report", report.name());
@@ -332,12 +332,12 @@ fn put_tokens(page: &mut Page, routes: &[&RouteMetrics]) {
         }
     }
     let help = "Price of the tokens that requests were charged for, in millionths of the currency.";
-    let mut family = page.counter("sluicegate_gateway_tokens_micros_total", help);
+    let mut family = page.counter("sluicegate_gateway_llm_cost_micros_total", help);
     for one in &routes {
         family.labeled(&route(one), one.sum(MONEY));
     }
     let help = "Streams that were ended because their budget was used up.";
-    let mut family = page.counter("sluicegate_gateway_streams_ended_total", help);
+    let mut family = page.counter("sluicegate_gateway_llm_streams_ended_total", help);
     for one in &routes {
         family.labeled(&route(one), one.sum(STREAMS_ENDED));
     }

@@ -161,12 +161,10 @@ fn a_request_is_charged_what_it_has_used() {
     }
     let metric = |name: &str| gateway.metric(name).unwrap();
     let report = |report: &str| {
-        metric(&format!(
-            r#"sluicegate_gateway_token_reports_total{{route="/*",report="{report}"}}"#
-        ))
+        metric(&format!(r#"sluicegate_gateway_llm_reports_total{{route="/*",report="{report}"}}"#))
     };
     assert_eq!((report("underreported").as_str(), report("invalid").as_str()), ("3", "4"));
-    let output = metric(r#"sluicegate_gateway_tokens_total{route="/*",class="output"}"#);
+    let output = metric(r#"sluicegate_gateway_llm_tokens_total{route="/*",class="output"}"#);
     assert!(output.parse::<u64>().unwrap() > 500, "{output}");
     // Requests of one each, those without a body too: as many as were asked.
     let answer = ask(&gateway, CHAT, &[], &request(whole.clone()));
@@ -253,7 +251,7 @@ fn a_stream_without_budget_is_ended_or_goes_into_debt() {
         (*provider.cancelled.lock().unwrap() == 1).then_some(())
     });
     assert_eq!(left(&gateway, "small"), 0);
-    let ended = gateway.metric(r#"sluicegate_gateway_streams_ended_total{route="/*"}"#);
+    let ended = gateway.metric(r#"sluicegate_gateway_llm_streams_ended_total{route="/*"}"#);
     assert_eq!(ended.as_deref(), Some("1"));
     assert_eq!(ask_as(&gateway, "small", "").status, 429);
     // By default it finishes; the budget is in debt.

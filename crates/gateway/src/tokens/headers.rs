@@ -42,8 +42,8 @@ struct VisibleLimit {
 }
 
 impl<'a> TokenHeaders<'a> {
-    /// Those of a limit, if it counts tokens. `indices` are those of the request's descriptors in the
-    /// mapping.
+    /// Those of a limit, if it counts tokens. `indices` are those of the request's descriptors in
+    /// the mapping.
     pub(crate) fn new(
         limit: &LimitConfig,
         denial: &'a DenialConfig,
