@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod deferred;
 mod descriptor;
+mod diff;
 mod explain;
 mod gateway;
 mod process;
@@ -41,6 +42,8 @@ enum Command {
     Check(check::CheckArgs),
     /// List, inspect, redrive and delete the deferred requests of a gateway
     Deferred(deferred::DeferredArgs),
+    /// Compare two sets of rules: what changes, and which counters continue
+    Diff(diff::DiffArgs),
     /// Show which rule matches a request, and why; nothing is counted
     Explain(explain::ExplainArgs),
     /// Run the gateway: a reverse proxy that enforces the rules by itself
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Deferred(args) => deferred::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Serve(args) => serve::run(&args),

@@ -27,6 +27,24 @@ pub enum CarryOver {
 }
 
 impl Limit {
+    /// Whether usage under `old` counts under this limit; otherwise every identity starts anew.
+    ///
+    /// ```
+    /// use sluicegate_core::limit::Limit;
+    ///
+    /// assert!(Limit::Closed.keeps_usage_of(&Limit::Closed));
+    /// assert!(!Limit::Closed.keeps_usage_of(&Limit::Unlimited));
+    /// ```
+    #[must_use]
+    pub fn keeps_usage_of(&self, old: &Self) -> bool {
+        // Usage is stored while a limit is closed; slots cannot be taken again without their ids.
+        let has_usage = |limit: &Self| limit.capacity().is_some();
+        let is_closed = |limit: &Self| matches!(limit.kernel(), Kernel::Closed);
+        self.algorithm() == old.algorithm()
+            || is_closed(self) && has_usage(old)
+            || is_closed(old) && has_usage(self) && !matches!(self, Self::Concurrency(_))
+    }
+
     /// The state under this limit of an identity that had `state` under `old`.
     ///
     /// ```
@@ -53,7 +71,7 @@ impl Limit {
             (Kernel::Closed, Kernel::Closed, _) => return state,
             (Kernel::Closed, _, _) => State::Spent(clamp_amount(old.used(&state, now))),
             (_, Kernel::Closed, State::Spent(used)) => self.with_used(*used, carry, now),
-            _ if self.algorithm() != old.algorithm() => State::New,
+            _ if !self.keeps_usage_of(old) => State::New,
             (Kernel::Gcra(new), Kernel::Gcra(old), State::Gcra(s)) => {
                 State::Gcra(new.carry(old, s, carry, now))
             }

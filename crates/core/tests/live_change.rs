@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::change::CarryOver;
-use sluicegate_core::limit::Limit;
+use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::op::Op;
 use support::limits::{
     bucket, counter, cycle, leaky, log, slots, small, smooth, stepped, warm_up, window,
@@ -285,4 +285,49 @@ fn what_a_sliding_counter_has_left_stays_left_though_its_previous_window_weighs_
     assert_eq!(left(&world, 1_190), 72);
     let new = changed(&world, counter(40, 100, Rounding::Floor), CarryOver::Remaining, 1_190);
     assert_eq!(left(&new, 1_190), 40);
+}
+
+#[test]
+fn usage_is_kept_between_the_limits_that_say_so() {
+    let all = [
+        bucket(1, 10, 5),
+        stepped(1, 10, 5, Refill::Interval),
+        leaky(1, 10, 4),
+        window(5, 10),
+        Limit::SlidingLog(log(&[(5, 10)])),
+        counter(5, 10, Rounding::Up),
+        slots(5, 10),
+        cycle(5, 10),
+        smooth(1, 10, 5),
+        warm_up(5, 10, 3, 3_000),
+        Limit::Closed,
+        Limit::Unlimited,
+    ];
+    // A closed limit has only the usage of the one before it.
+    for old in all.iter().filter(|old| **old != Limit::Closed) {
+        for new in &all {
+            // Its usage is stored permits, and a hit on a new one takes none.
+            if old.algorithm() == "smooth_bursty" && *new == Limit::Closed {
+                continue;
+            }
+            let mut world = World::hard(*old);
+            world.ask(hit_as(1, 1), 300);
+            // Nothing passes a closed limit, but usage is stored.
+            if !matches!(old, Limit::Concurrency(_)) {
+                world.ask(Op::Charge { cost: 2 }, 300);
+            }
+            let after = changed(&world, *new, CarryOver::Used, 300);
+            let nothing = [State::New, State::Spent(0)];
+            let is_kept = after.account.state(0).is_some_and(|state| !nothing.contains(state));
+            // Nothing is stored for an unlimited one.
+            let expected = new.keeps_usage_of(old) && *old != Limit::Unlimited;
+            assert_eq!(is_kept, expected, "{} to {}", old.algorithm(), new.algorithm());
+        }
+    }
+    let mut world = World::hard(window(5, 10));
+    world.ask(hit(2), 300);
+    let closed = changed(&world, Limit::Closed, CarryOver::Used, 300);
+    let bucket = bucket(1, 10, 5);
+    assert!(bucket.keeps_usage_of(&Limit::Closed) && Limit::Closed.keeps_usage_of(&window(5, 10)));
+    assert_eq!(left(&changed(&closed, bucket, CarryOver::Used, 300), 300), 3);
 }

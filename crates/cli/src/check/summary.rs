@@ -3,7 +3,7 @@
 use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
-use sluicegate::explain::rule::{LocatedRule, contents};
+use sluicegate::explain::rule::{LocatedRule, contents, text};
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
 use sluicegate_rules::rule::Limits;
@@ -143,13 +143,8 @@ fn listed(list: &[ListEntry]) -> Vec<String> {
 
 /// Describes forward-auth: one descriptor per line, and the trusted proxies.
 fn forward_auth(auth: &ForwardAuth) -> Vec<String> {
-    let descriptors = auth.mapping.descriptors.iter();
-    let mut lines: Vec<String> = descriptors.map(ToString::to_string).collect();
-    let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
-    let mut more = vec![format!("for proxies in {}", networks.collect::<Vec<_>>().join(", "))];
-    more.extend(auth.mapping.hits.as_ref().map(|hits| format!("hits: {hits}")));
-    more.extend(auth.deny_status.map(|status| format!("denied with {status}")));
-    lines.extend(joined(more));
+    let (mut lines, remarks) = text::forward_auth(auth);
+    lines.extend(joined(remarks));
     lines.iter().map(|line| plainly(line)).collect()
 }
 

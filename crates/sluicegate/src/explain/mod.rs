@@ -4,9 +4,10 @@
 //! [`RuleSet::explain`](sluicegate_rules::set::RuleSet::explain) traces the match and
 //! [`Operation::Peek`] decides, by the same steps as a check. The result is text
 //! ([`Explanation::to_text`]) or JSON ([`Explanation::to_json`]); [`rule`] does the same for a
-//! rule.
+//! rule, and [`mod@diff`] for the differences of two sets of rules.
 
 mod decision;
+pub mod diff;
 mod explanation;
 mod hints;
 mod render;

@@ -125,6 +125,12 @@ impl<'a> LocatedRule<'a> {
         self.set.id(self.no)
     }
 
+    /// The key that identifies it across reloads; not meant for display.
+    #[must_use]
+    pub fn stable_key(&self) -> String {
+        self.set.stable_key(self.no)
+    }
+
     /// Its path inside the domain.
     #[must_use]
     pub fn path(&self) -> String {
@@ -150,7 +156,7 @@ pub(crate) fn varies(node: &Configured<'_>) -> bool {
 }
 
 /// The limits of a rule, with Envoy's form converted to a limit.
-fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
+pub(super) fn limits(limits: &Limits) -> Cow<'_, [LimitConfig]> {
     match limits {
         Limits::Unlimited => Cow::Borrowed(&[]),
         Limits::Native(limits) => Cow::Borrowed(limits),

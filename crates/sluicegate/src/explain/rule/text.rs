@@ -9,7 +9,7 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::quota::Rate;
 use sluicegate_core::time::Timestamp;
 use sluicegate_rules::calendar::Calendar;
-use sluicegate_rules::domain::Counter;
+use sluicegate_rules::domain::{Counter, ForwardAuth};
 use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits, OnLimit, OnStoreFailure, Overflow, RuleConfig};
 use sluicegate_rules::unit::Unit;
@@ -294,6 +294,17 @@ pub fn counters(located: &LocatedRule<'_>) -> String {
         true => words,
         false => format!("{words}, shared by all of {}", together.join(" and ")),
     }
+}
+
+/// How forward auth maps requests: its descriptors, and what else it says.
+#[must_use]
+pub fn forward_auth(auth: &ForwardAuth) -> (Vec<String>, Vec<String>) {
+    let descriptors = auth.mapping.descriptors.iter().map(ToString::to_string).collect();
+    let networks = auth.trusted_proxies.networks().iter().map(ToString::to_string);
+    let mut remarks = vec![format!("for proxies in {}", networks.collect::<Vec<_>>().join(", "))];
+    remarks.extend(auth.mapping.hits.as_ref().map(|hits| format!("hits: {hits}")));
+    remarks.extend(auth.deny_status.map(|status| format!("denied with {status}")));
+    (descriptors, remarks)
 }
 
 /// Memory of a million keys: bytes per key are megabytes per million.
