@@ -173,7 +173,7 @@ fn metrics_of_each_route() {
 #[test]
 fn every_metric_of_the_gateway_has_its_line_in_the_guide() {
     let (folder, app) = (Folder::new(), app());
-    let gateway = started(&folder, &app, "deferred: deferred.redb");
+    let gateway = started(&folder, &app, "access_log: json\ndeferred: deferred.redb");
     let guide = std::fs::read_to_string(root().join("docs/guide/metrics.md")).unwrap();
     let page = get(&gateway.admin, "/metrics", &[]).body;
     let names: Vec<&str> = page
