@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use sluicegate::explain::diff::{Change, ComparedRules, RulesDiff, diff};
+use sluicegate::explain::diff::{ComparedRules, DiffKind, RulesDiff, diff};
 
 use crate::check::shown;
 use crate::rules::{LoadResult, ReadArgs, ValidRules, rules};
@@ -65,7 +65,7 @@ fn valid(both: &[LoadResult; 2]) -> Option<[&ValidRules; 2]> {
 /// Domains that are not removed at once.
 fn removals(found: &RulesDiff<'_>, new: &ValidRules) -> String {
     let is_withheld = |name: &str| !new.loaded.removed.iter().any(|removed| **removed == *name);
-    let removed = found.domains.iter().filter(|domain| domain.change == Change::Removed);
+    let removed = found.domains.iter().filter(|domain| domain.change == DiffKind::Removed);
     let withheld = removed.map(|domain| domain.name).filter(|name| is_withheld(name));
     let names: Vec<String> = withheld.map(|name| format!("`{name}`")).collect();
     match names.is_empty() {

@@ -44,7 +44,7 @@ pub struct DomainDiff<'a> {
     /// Its name.
     pub name: &'a str,
     /// Whether it was added or removed as a whole.
-    pub change: Change,
+    pub change: DiffKind,
     /// Its rules that differ, in file order; removed ones are last.
     pub rules: Vec<RuleDiff<'a>>,
     /// Rules without a difference.
@@ -66,7 +66,7 @@ pub struct SettingDiff {
 
 /// How a domain or a rule differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum DiffKind {
     /// Only the new set has it.
     Added,
     /// Only the old set has it.
@@ -83,9 +83,9 @@ pub struct RuleDiff<'a> {
     /// The rule of the new set.
     pub new: Option<LocatedRule<'a>>,
     /// What becomes of its counters.
-    pub counters: CounterFate,
+    pub counters: CounterChange,
     /// The same for each limit of the new rule, where they differ.
-    pub limits: Vec<(String, CounterFate)>,
+    pub limits: Vec<(String, CounterChange)>,
     /// Whether counters in Redis start anew although those in memory do not: `eventual` rules store
     /// them elsewhere.
     pub restarts_in_redis: bool,
@@ -93,13 +93,13 @@ pub struct RuleDiff<'a> {
 
 /// What becomes of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CounterFate {
+pub enum CounterChange {
     /// There were none.
     New,
     /// They are dropped.
     Dropped,
     /// They continue as they are.
-    Kept,
+    Continued,
     /// Usage stays, converted to the new limits.
     Converted,
     /// Some limits keep their usage, others start anew.
@@ -113,7 +113,7 @@ pub enum CounterFate {
 /// Compares two sets of rules.
 ///
 /// ```
-/// use sluicegate::explain::diff::{ComparedRules, CounterFate, diff};
+/// use sluicegate::explain::diff::{ComparedRules, CounterChange, diff};
 /// use sluicegate::rules_of;
 ///
 /// let rules = |rate: &str| {
@@ -125,7 +125,7 @@ pub enum CounterFate {
 /// let (old, new) = (rules("10/m")?, rules("20/m")?);
 /// let compared = |set| ComparedRules { set, domains: &[] };
 /// let found = diff(compared(&old), compared(&new));
-/// assert_eq!(found.domains[0].rules[0].counters, CounterFate::Converted, "what was used stays used");
+/// assert_eq!(found.domains[0].rules[0].counters, CounterChange::Converted, "what was used stays used");
 /// # Ok::<(), sluicegate::RulesError>(())
 /// ```
 #[must_use]
@@ -133,16 +133,16 @@ pub fn diff<'a>(old: ComparedRules<'a>, new: ComparedRules<'a>) -> RulesDiff<'a>
     let mut found = RulesDiff::default();
     let before: Vec<&str> = old.set.domains().collect();
     for name in new.set.domains() {
-        let change = if before.contains(&name) { Change::Changed } else { Change::Added };
+        let change = if before.contains(&name) { DiffKind::Changed } else { DiffKind::Added };
         let domain = domain_diff(old, new, name, change);
-        match change == Change::Changed && domain.rules.is_empty() && domain.settings.is_empty() {
+        match change == DiffKind::Changed && domain.rules.is_empty() && domain.settings.is_empty() {
             true => found.same += 1,
             false => found.domains.push(domain),
         }
     }
     let is_removed = |name: &&str| new.set.domain(name).is_none();
     let removed = before.into_iter().filter(is_removed);
-    found.domains.extend(removed.map(|name| domain_diff(old, new, name, Change::Removed)));
+    found.domains.extend(removed.map(|name| domain_diff(old, new, name, DiffKind::Removed)));
     found
 }
 
@@ -150,7 +150,7 @@ fn domain_diff<'a>(
     old: ComparedRules<'a>,
     new: ComparedRules<'a>,
     name: &'a str,
-    change: Change,
+    change: DiffKind,
 ) -> DomainDiff<'a> {
     let (before, after) = (contents(old.set, name), contents(new.set, name));
     let mut left: HashMap<String, LocatedRule<'a>> =
@@ -223,10 +223,10 @@ impl<'a> RuleDiff<'a> {
     fn new(old: Option<LocatedRule<'a>>, new: Option<LocatedRule<'a>>) -> Self {
         let (Some(before), Some(after)) = (&old, &new) else {
             let is_new = new.is_some();
-            let counters = if is_new { CounterFate::New } else { CounterFate::Dropped };
+            let counters = if is_new { CounterChange::New } else { CounterChange::Dropped };
             return Self { old, new, counters, limits: Vec::new(), restarts_in_redis: false };
         };
-        let (counters, limits) = fates(before, after);
+        let (counters, limits) = changes(before, after);
         let is_eventual = |rule: &LocatedRule<'_>| {
             matches!(rule.rule().effective_consistency(), Consistency::Eventual { .. })
         };
@@ -237,11 +237,11 @@ impl<'a> RuleDiff<'a> {
 
     /// How it differs.
     #[must_use]
-    pub const fn change(&self) -> Change {
+    pub const fn change(&self) -> DiffKind {
         match (&self.old, &self.new) {
-            (None, _) => Change::Added,
-            (_, None) => Change::Removed,
-            _ => Change::Changed,
+            (None, _) => DiffKind::Added,
+            (_, None) => DiffKind::Removed,
+            _ => DiffKind::Changed,
         }
     }
 
@@ -258,50 +258,50 @@ impl<'a> RuleDiff<'a> {
     }
 }
 
-impl CounterFate {
+impl CounterChange {
     /// Whether some usage counts under the new rules.
     const fn is_continued(self) -> bool {
-        matches!(self, Self::Kept | Self::Converted | Self::Partly)
+        matches!(self, Self::Continued | Self::Converted | Self::Partly)
     }
 }
 
 /// What becomes of the counters of a rule that both sets have, and of each limit if they differ.
-fn fates(
+fn changes(
     old: &LocatedRule<'_>,
     new: &LocatedRule<'_>,
-) -> (CounterFate, Vec<(String, CounterFate)>) {
+) -> (CounterChange, Vec<(String, CounterChange)>) {
     let (before, after) = (limits(&old.rule().limits), limits(&new.rule().limits));
     let is_counted =
         |limits: &[LimitConfig]| limits.iter().any(|one| one.algorithm() != "unlimited");
     match (is_counted(&before), is_counted(&after)) {
-        (false, false) => return (CounterFate::Kept, Vec::new()),
-        (false, true) => return (CounterFate::New, Vec::new()),
-        (true, false) => return (CounterFate::Dropped, Vec::new()),
+        (false, false) => return (CounterChange::Continued, Vec::new()),
+        (false, true) => return (CounterChange::New, Vec::new()),
+        (true, false) => return (CounterChange::Dropped, Vec::new()),
         (true, true) => {}
     }
     if counted_by(old) != counted_by(new) {
-        return (CounterFate::OtherCounters, Vec::new());
+        return (CounterChange::OtherCounters, Vec::new());
     }
     let at = Timestamp::EPOCH;
-    let fate = |(limit, from): (&LimitConfig, &Option<usize>)| match from
+    let change = |(limit, from): (&LimitConfig, &Option<usize>)| match from
         .and_then(|from| before.get(from))
     {
-        None => CounterFate::New,
-        Some(old) if old == limit => CounterFate::Kept,
-        Some(old) if limit.at(at).keeps_usage_of(&old.at(at)) => CounterFate::Converted,
-        Some(_) => CounterFate::OtherAlgorithm,
+        None => CounterChange::New,
+        Some(old) if old == limit => CounterChange::Continued,
+        Some(old) if limit.at(at).keeps_usage_of(&old.at(at)) => CounterChange::Converted,
+        Some(_) => CounterChange::OtherAlgorithm,
     };
     let from = continued(&after, &before);
-    let each: Vec<CounterFate> = after.iter().zip(&from).map(fate).collect();
-    let all = |fates: &[CounterFate]| each.iter().all(|fate| fates.contains(fate));
-    let whole = if all(&[CounterFate::Kept]) {
-        CounterFate::Kept
-    } else if all(&[CounterFate::Kept, CounterFate::Converted]) {
-        CounterFate::Converted
-    } else if all(&[CounterFate::New, CounterFate::OtherAlgorithm]) {
-        CounterFate::OtherAlgorithm
+    let each: Vec<CounterChange> = after.iter().zip(&from).map(change).collect();
+    let all = |changes: &[CounterChange]| each.iter().all(|change| changes.contains(change));
+    let whole = if all(&[CounterChange::Continued]) {
+        CounterChange::Continued
+    } else if all(&[CounterChange::Continued, CounterChange::Converted]) {
+        CounterChange::Converted
+    } else if all(&[CounterChange::New, CounterChange::OtherAlgorithm]) {
+        CounterChange::OtherAlgorithm
     } else {
-        CounterFate::Partly
+        CounterChange::Partly
     };
     let is_mixed = each.windows(2).any(|two| two.first() != two.last());
     let named = is_mixed.then(|| names(&after).into_iter().zip(each).collect());

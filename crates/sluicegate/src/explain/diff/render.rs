@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Change, CounterFate, DomainDiff, RuleDiff, RulesDiff, SettingDiff};
+use super::{CounterChange, DiffKind, DomainDiff, RuleDiff, RulesDiff, SettingDiff};
 use crate::explain::rule::text::{counted, counters, limits, plainly, settings};
 use crate::explain::rule::{LocatedRule, json};
 
@@ -31,8 +31,8 @@ impl RulesDiff<'_> {
         }
         let rules = || self.domains.iter().flat_map(|domain| &domain.rules);
         let count = |change| rules().filter(|rule| rule.change() == change).count();
-        let (changed, added) = (count(Change::Changed), count(Change::Added));
-        let removed = count(Change::Removed);
+        let (changed, added) = (count(DiffKind::Changed), count(DiffKind::Added));
+        let removed = count(DiffKind::Removed);
         let settings: usize = self.domains.iter().map(|domain| domain.settings.len()).sum();
         let restarted = rules().filter(|rule| rule.counters.restarts()).count();
         let mut parts: Vec<String> = [(changed, "changed"), (added, "added"), (removed, "removed")]
@@ -108,8 +108,8 @@ impl RuleDiff<'_> {
             (None, None) => {}
         }
         line("counters", self.counters.in_words());
-        for (name, fate) in &self.limits {
-            line("", &format!("{name}: {}", fate.in_words()));
+        for (name, change) in &self.limits {
+            line("", &format!("{name}: {}", change.in_words()));
         }
         if self.restarts_in_redis {
             line(
@@ -120,14 +120,14 @@ impl RuleDiff<'_> {
     }
 
     fn to_json(&self) -> Value {
-        let fate = |(name, fate): &(String, CounterFate)| json!({ "limit": name, "counters": fate.name() });
+        let change = |(name, change): &(String, CounterChange)| json!({ "limit": name, "counters": change.name() });
         json!({
             "rule": self.id(),
             "change": self.change().name(),
             "old": self.old.as_ref().map(json::rule),
             "new": self.new.as_ref().map(json::rule),
             "counters": self.counters.name(),
-            "limits": self.limits.iter().map(fate).collect::<Value>(),
+            "limits": self.limits.iter().map(change).collect::<Value>(),
             "restarts_in_redis": self.restarts_in_redis,
         })
     }
@@ -154,7 +154,7 @@ fn in_words(rule: &LocatedRule<'_>) -> Vec<String> {
     all
 }
 
-impl Change {
+impl DiffKind {
     const fn sign(self) -> char {
         match self {
             Self::Added => '+',
@@ -172,7 +172,7 @@ impl Change {
     }
 }
 
-impl CounterFate {
+impl CounterChange {
     /// Whether usage is lost that the old rules have counted.
     const fn restarts(self) -> bool {
         matches!(self, Self::Partly | Self::OtherAlgorithm | Self::OtherCounters)
@@ -182,7 +182,7 @@ impl CounterFate {
         match self {
             Self::New => "new",
             Self::Dropped => "dropped",
-            Self::Kept => "kept",
+            Self::Continued => "continued",
             Self::Converted => "converted",
             Self::Partly => "partly",
             Self::OtherAlgorithm | Self::OtherCounters => "restarted",
@@ -193,7 +193,7 @@ impl CounterFate {
         match self {
             Self::New => "new",
             Self::Dropped => "dropped",
-            Self::Kept => "continue",
+            Self::Continued => "continue",
             Self::Converted => "continue: what was used stays used",
             Self::Partly => "continue in part",
             Self::OtherAlgorithm => "start anew: the algorithm differs",

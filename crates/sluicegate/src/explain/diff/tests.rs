@@ -6,14 +6,14 @@ use crate::{Engine, rules_of};
 const WINDOW: &str = "limits: { algorithm: fixed_window, rate: 10/day }";
 
 /// What the comparison says of the rule for `user`, and whether a reload keeps what `user=1` used.
-fn fate_and_usage(old: &str, new: &str) -> (CounterFate, bool) {
+fn change_and_usage(old: &str, new: &str) -> (CounterChange, bool) {
     let set = |rule: &str| rules_of(&format!("domain: shop\ndescriptors: [{rule}]\n")).unwrap();
     let (before, after) = (set(old), set(new));
     let compared = |set| ComparedRules { set, domains: &[] };
     let found = diff(compared(&before), compared(&after));
     let rule =
         found.domains.iter().flat_map(|domain| &domain.rules).find(|rule| rule.new.is_some());
-    let fate = rule.map_or(CounterFate::Kept, |rule| rule.counters);
+    let change = rule.map_or(CounterChange::Continued, |rule| rule.counters);
     let engine = Engine::new(set(old)).unwrap();
     let entries = [Entry::new("user", "1")];
     let descriptors = [Descriptor::of(&entries)];
@@ -24,7 +24,7 @@ fn fate_and_usage(old: &str, new: &str) -> (CounterFate, bool) {
     engine.reload(set(new)).unwrap();
     let fresh = Engine::new(set(new)).unwrap();
     let left = |engine: &Engine| engine.check(&request).statuses[0].verdict.remaining;
-    (fate, left(&engine) != left(&fresh))
+    (change, left(&engine) != left(&fresh))
 }
 
 #[test]
@@ -42,23 +42,23 @@ fn a_reload_does_what_the_comparison_says() {
     let (by_name, by_other) =
         (named("user", WINDOW), named("user", &format!("value: '*', {WINDOW}")));
     let renamed = user("limits: { name: other, algorithm: fixed_window, rate: 10/day }");
-    use CounterFate::{Converted, Dropped, Kept, New, OtherAlgorithm, OtherCounters};
+    use CounterChange::{Continued, Converted, Dropped, New, OtherAlgorithm, OtherCounters};
     for (old, new, expected) in [
-        (&window, &window, Kept),
+        (&window, &window, Continued),
         (&window, &larger, Converted),
-        (&window, &shadow, Kept),
+        (&window, &shadow, Continued),
         (&window, &bucket, OtherAlgorithm),
         (&window, &renamed, OtherAlgorithm),
         (&unlimited, &window, New),
         (&window, &unlimited, Dropped),
         (&any, &shared, OtherCounters),
         (&window, &one, New),
-        (&by_name, &by_other, Kept),
+        (&by_name, &by_other, Continued),
     ] {
-        let (fate, is_used) = fate_and_usage(old, new);
-        assert_eq!(fate, expected, "{old} to {new}");
+        let (change, is_used) = change_and_usage(old, new);
+        assert_eq!(change, expected, "{old} to {new}");
         if expected != Dropped {
-            assert_eq!(is_used, fate.is_continued(), "{old} to {new}");
+            assert_eq!(is_used, change.is_continued(), "{old} to {new}");
         }
     }
 }
