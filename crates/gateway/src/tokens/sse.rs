@@ -42,7 +42,11 @@ impl EventReader {
         let mut data = 0;
         for (at, byte) in piece.iter().copied().enumerate() {
             match (self.line, byte) {
-                (LineState::Data, b'\n') => {
+                // A line without data is an empty line of the event.
+                (LineState::Data | LineState::Blank, b'\n') => {
+                    if self.line == LineState::Blank {
+                        data = at;
+                    }
                     each(EventPart::Data(piece.get(data..=at).unwrap_or_default()));
                     self.line = LineState::Name(0);
                 }
@@ -116,6 +120,8 @@ mod tests {
         let found: Vec<_> =
             events(&[stream.as_bytes()]).into_iter().map(|(text, _)| text).collect();
         assert_eq!(found, ["{\"x\":\n1}", "", "", " two"]);
+        let empty_line = events(&[b"data:\ndata::\n\n"]);
+        assert_eq!(empty_line[0].0, "\n:");
         assert_eq!(events(&[b"data: unfinished\n"]), []);
         assert_eq!(events(&[b"\n\r\n\n"]), []);
     }
