@@ -34,7 +34,7 @@ pub(crate) struct DeferredArgs {
 
 #[derive(Debug, Subcommand)]
 enum DeferredCommand {
-    /// List requests, the oldest first
+    /// List requests: those that wait, final ones, dead letters; of each the oldest first
     List {
         /// State: queued, running, done, failed, expired, or dead for failed and expired
         #[arg(long, value_name = "STATE")]

@@ -226,18 +226,21 @@ fn a_rate_is_no_budget() {
     let text = "upstreams: { api: http://127.0.0.1:3000 }\nroutes:\n\
                 - { path: /a, upstream: api, limit: { domain: llm, tokens: { api: openai, max_output: 500 }, \
                 descriptors: [{ user: path }, { entries: { team: path }, hits: tokens }, \
-                { entries: { slow: path }, hits: output_tokens }, { entries: { fine: path }, hits: tokens }] } }\n";
+                { entries: { slow: path }, hits: output_tokens }, { entries: { fine: path }, hits: tokens }, \
+                { entries: { small: path }, hits: tokens }] } }\n";
     let rules = "domain: llm\ndescriptors:\n\
                  - { key: user, limits: { algorithm: token_bucket, rate: 10/day } }\n\
                  - { key: team, limits: { algorithm: token_bucket, rate: 1000000/day } }\n\
                  - { key: slow, limits: { algorithm: token_bucket, rate: 100/m } }\n\
-                 - { key: fine, limits: [{ name: m, algorithm: token_bucket, rate: 500/m }, { name: d, algorithm: fixed_window, rate: 5/day }] }\n";
+                 - { key: fine, limits: [{ name: m, algorithm: token_bucket, rate: 500/m }, { name: d, algorithm: fixed_window, rate: 5000/day }] }\n\
+                 - { key: small, limits: { algorithm: fixed_window, rate: 400/day } }\n";
     let rules = load_rules(&[source(rules)], &Options::default()).unwrap();
     let warnings: Vec<_> =
         loaded(text).check_rules(&rules).warnings.iter().map(ToString::to_string).collect();
-    let [rate, burst] = warnings.as_slice() else { panic!("{warnings:?}") };
+    let [rate, burst, window] = warnings.as_slice() else { panic!("{warnings:?}") };
     assert!(rate.contains("`team` has no budget but a rate, got `token_bucket` of `1000000` per `1day`, which refills all the time; write"), "{rate}");
-    assert!(burst.contains("`slow` denies every request without a maximum of tokens: it reserves `500`, and `token_bucket` holds `100`; write a larger `burst`"), "{burst}");
+    assert!(burst.contains("`slow` denies every request without a maximum of tokens: it reserves `500`, and `token_bucket` holds `100`; write a larger limit"), "{burst}");
+    assert!(window.contains("`small` denies every request"), "{window}");
 }
 
 #[test]

@@ -68,14 +68,15 @@ pub(super) fn unfit_budget(
     limits.iter().find_map(|limit| {
         let limit = limit.at(Timestamp::EPOCH);
         let rate = match &limit {
-            Limit::TokenBucket(bucket) if bucket.refill() == Refill::Greedy => bucket.rate(),
-            Limit::LeakyBucket(bucket) => bucket.rate(),
-            Limit::SmoothBursty(smooth) => smooth.rate(),
-            Limit::WarmUp(warm_up) => warm_up.rate(),
-            _ => return None,
+            Limit::TokenBucket(bucket) if bucket.refill() == Refill::Greedy => Some(bucket.rate()),
+            Limit::LeakyBucket(bucket) => Some(bucket.rate()),
+            Limit::SmoothBursty(smooth) => Some(smooth.rate()),
+            Limit::WarmUp(warm_up) => Some(warm_up.rate()),
+            Limit::Concurrency(_) => return None,
+            _ => None,
         };
         let (name, algorithm) = (quoted(&descriptor.name()), limit.algorithm());
-        if rate.period() >= BUDGET_PERIOD {
+        if let Some(rate) = rate.filter(|rate| rate.period() >= BUDGET_PERIOD) {
             let (count, period) = (rate.count(), show_span(rate.period()));
             return Some(format!(
                 "{name} has no budget but a rate, got `{algorithm}` of `{count}` per `{period}`, which \
@@ -89,7 +90,7 @@ pub(super) fn unfit_budget(
         let capacity = limit.capacity().filter(|capacity| *capacity < largest)?;
         Some(format!(
             "{name} denies every request without a maximum of tokens: it reserves `{largest}`, and \
-             `{algorithm}` holds `{capacity}`; write a larger `burst`, or a smaller `max_output`"
+             `{algorithm}` holds `{capacity}`; write a larger limit, or a smaller `max_output`"
         ))
     })
 }

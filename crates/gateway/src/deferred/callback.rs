@@ -101,13 +101,15 @@ fn due_at_lease(now: Timestamp) -> Option<u64> {
 async fn post(client: &CallbackClient, request: &DeferredRequest) -> Result<(), String> {
     let url = request.callback.as_ref().map(|callback| callback.url.as_str()).unwrap_or_default();
     let ticket = format!("{}\n", ticket_json(request, 0, None));
-    // The key of the result, not that of the request: a receiver recognizes repetitions by it.
+    // The key of the result, not that of the request: a receiver recognizes repetitions by it. A
+    // redriven request has another result.
+    let key = format!("{}-{}", request.id, request.state.name());
     let posted = Request::builder()
         .method(Method::POST)
         .uri(url)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, concat!("sluicegate/", env!("CARGO_PKG_VERSION")))
-        .header(IDEMPOTENCY_KEY, &request.id)
+        .header(IDEMPOTENCY_KEY, key)
         .body(Full::new(Bytes::from(ticket)))
         .map_err(|error| error.to_string())?;
     let response = timeout(TIMEOUT, client.request(posted)).await.map_err(|_| "timed out")?;

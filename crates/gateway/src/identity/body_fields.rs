@@ -76,7 +76,8 @@ pub(super) async fn read_model_request(
     memory: &Arc<Semaphore>,
 ) -> Result<Vec<u8>, ProxyError> {
     if !is_json(&head.headers) {
-        let message = "A request to a model must be plain JSON, so that its tokens can be counted.";
+        let message = "A request to a model must be plain JSON with `Content-Type: application/json`, \
+                       so that its tokens can be counted.";
         return Err(ProxyError::TokensUnreadable(message));
     }
     let bytes_max = plan.config.body_bytes_max;

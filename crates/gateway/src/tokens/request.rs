@@ -26,9 +26,10 @@ use crate::body::RequestBody;
 use crate::error::ProxyError;
 use crate::identity::folded;
 
-/// The largest number of output tokens of one choice, and of choices.
+/// The largest number of output tokens of one choice, and of choices: more are denied by every
+/// budget.
 const OUTPUT_MAX: u64 = 1_000_000_000;
-const CHOICES_MAX: u64 = 128;
+const CHOICES_MAX: u64 = 1_000_000;
 /// Names of the model in logs.
 const MODEL_BYTES_MAX: usize = 128;
 

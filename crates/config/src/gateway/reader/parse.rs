@@ -49,7 +49,7 @@ pub(super) fn webhook(text: &str) -> Parsed<String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let has_host = host.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?']));
     if !has_host || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return refuse("be a URL", text, "write it like `https://example.com/hook`");
+        return refuse("must be a URL", text, "write it like `https://example.com/hook`");
     }
     Ok(text.to_owned())
 }
