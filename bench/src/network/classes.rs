@@ -13,7 +13,7 @@ use super::load;
 use super::servers::{LOAD_CORE, pinned};
 use crate::child;
 
-/// Clients that are told apart by a header.
+/// Clients that a header distinguishes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClassLoad {
     pub(super) address: SocketAddr,

@@ -89,7 +89,7 @@ fn equal_rules_have_no_difference_and_invalid_ones_are_refused() {
 }
 
 #[test]
-fn a_domain_that_vanishes_is_withheld_and_said_so() {
+fn a_domain_that_vanishes_is_withheld_and_reported() {
     let folder = Folder::new();
     let old = folder.file("old.yaml", OLD);
     let other = folder.file("other.yaml", "domain: other\ndescriptors: []\n");

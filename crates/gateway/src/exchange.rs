@@ -215,7 +215,7 @@ impl Exchange {
         piece
     }
 
-    /// The whole body has come; what is left to be sent.
+    /// The whole body has come; returns the rest to be sent.
     pub(crate) fn complete_body(&mut self) -> Bytes {
         let rest = self.settlement.as_mut().map(|settlement| settlement.complete());
         let rest = rest.unwrap_or_default();

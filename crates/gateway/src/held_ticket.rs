@@ -105,7 +105,7 @@ impl CommittedParts {
         }
     }
 
-    /// What is left of a usage, once every part is decided.
+    /// The remaining usage, once every part is decided.
     async fn subtract_from(mut self, usage: &mut [DescriptorUsage]) {
         if let Some(PendingPart { used, outcome }) = self.pending.take() {
             let outcome = outcome.await.unwrap_or(PartOutcome::Failed);
@@ -157,7 +157,7 @@ impl HeldTicket {
         let (sender, outcome) = oneshot::channel();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                // Nobody waits for it any more.
+                // Its caller does not wait any more.
                 let _ = sender.send(commit.await);
             });
         }

@@ -370,7 +370,7 @@ proptest! {
             prop_assert_eq!(checked.allowed, model.check(team, user, hits), "{}", text);
             prop_assert_eq!(peeked.allowed, checked.allowed);
             prop_assert_eq!(peeked.statuses[0].target, checked.statuses[0].target);
-            // What is left of every pool is that of the model.
+            // The remaining quota of every pool is that of the model.
             let left = ask(&format!("team={team}"), |request| {
                 let rules = engine.snapshot();
                 let all = ready(engine.inspect(engine.call(&rules, request))).unwrap().unwrap();

@@ -206,7 +206,7 @@ fn the_key_of_the_client_is_that_of_the_upstream() {
 }
 
 #[test]
-fn requests_of_an_identity_are_sent_in_order_and_nobody_overtakes() {
+fn requests_of_an_identity_are_sent_in_order_without_overtaking() {
     let it = Deferring::start("deferred.redb", "{ per_identity: { count: 100 } }", &[]);
     // Also one whose limits say so by their rule, and one of the same user under other limits.
     for (path, count) in [("/jobs/a", 8), ("/ruled/a", 4)] {

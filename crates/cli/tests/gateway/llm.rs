@@ -80,7 +80,7 @@ fn try_ask(gateway: &Gateway, path: &str, headers: &[(&str, &str)], body: &Value
     exchange(&gateway.address, text_of(path, headers, &body.to_string()).as_bytes())
 }
 
-/// What is left of the tokens of a team, by a request that costs none.
+/// The remaining tokens of a team, by a request that costs none.
 fn left(gateway: &Gateway, team: &str) -> u64 {
     let answer = get(&gateway.address, "/v1/models", &[("x-team", team.as_bytes())]);
     assert_eq!(answer.status, 200, "{answer:?}");

@@ -52,7 +52,7 @@ pub(crate) fn denied(
     }
 }
 
-/// The decision about a request while earlier ones of its queue wait: nobody overtakes them.
+/// The decision about a request while earlier ones of its queue wait: it does not overtake them.
 pub(crate) async fn decide_behind(
     options: LimitOptions<'_>,
     limited: LimitedRequest<'_>,

@@ -10,7 +10,7 @@ use super::request::{DeferredRequest, DeferredState, Millis, millis, timestamp};
 /// When a request with so many before it is expected to be sent; `None` if that cannot be known.
 ///
 /// The limit says when the first request can go; those before this one take their share of it. It
-/// assumes that the upstream answers at once, and that nobody else charges the limit.
+/// assumes that the upstream answers at once, and that no other request charges the limit.
 pub(super) async fn estimate(app: &App, request: &DeferredRequest, ahead: u64) -> Option<Millis> {
     if request.state != DeferredState::Queued {
         return None;

@@ -288,7 +288,7 @@ impl Settlement {
         })
     }
 
-    /// The whole response has come; what is left to be sent.
+    /// The whole response has come; returns the rest to be sent.
     pub(crate) fn complete(&mut self) -> Bytes {
         self.tokens.as_mut().map(|tokens| tokens.complete()).unwrap_or_default()
     }

@@ -174,7 +174,7 @@ impl TokenMeter {
         MeteredPiece { bytes: sent.into(), is_last }
     }
 
-    /// The whole response has come: what is left to be sent.
+    /// The whole response has come; returns the rest to be sent.
     pub(crate) fn complete(&mut self) -> Bytes {
         self.is_complete = true;
         match &mut self.body {

@@ -42,7 +42,7 @@ impl StreamEnd {
         }
     }
 
-    /// The final events. `used` is what the client is told, where it expects a usage.
+    /// The final events. `used` is the reported usage, where the client expects one.
     pub(super) fn events(&self, request: &TokenRequest, used: &TokenClasses) -> String {
         let or_null = |text: &Option<Box<str>>| text.as_deref().unwrap_or("null").to_owned();
         let (id, model) = (or_null(&self.id), or_null(&self.model));

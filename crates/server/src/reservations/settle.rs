@@ -94,7 +94,7 @@ impl Reservations {
     }
 
     /// Commits a part of each descriptor of a reservation, in the order of the ticket; the statuses
-    /// have what is left.
+    /// have the remaining quota.
     ///
     /// # Errors
     /// When there is no such reservation.

@@ -84,7 +84,7 @@ impl Delivery {
                 };
             }
         };
-        // What is left is lost with the process, and its counts too.
+        // The rest is lost with the process, and its counts too.
         let _ = timeout(FLUSH, flush).await;
     }
 

@@ -190,7 +190,7 @@ impl<B: Backend + ?Sized> Engine<B> {
     }
 
     /// Makes a part of each descriptor of a reservation final: its own hits, those of the request
-    /// where it has none. [`Checked::statuses`] have what is left.
+    /// where it has none. [`Checked::statuses`] have the remaining quota.
     ///
     /// # Errors
     /// As [`Engine::commit_part`].

@@ -35,7 +35,7 @@ struct IndexedRequest {
     deleted_at: Option<Millis>,
 }
 
-/// The waiting requests of a queue. There is none without a request or an owner.
+/// The waiting requests of a queue, which exists while it has a request or an owner.
 #[derive(Debug, Default)]
 struct IndexedQueue {
     requests: BTreeMap<u64, String>,
