@@ -1,4 +1,5 @@
-//! Real servers for tests: Redis standalone, with Sentinel and as a Cluster, on free local ports.
+//! Real servers for tests: Redis standalone, with Sentinel and as a Cluster, and PostgreSQL, on
+//! free local ports.
 //!
 //! ```
 //! use sluicegate_testkit::redis::Single;
@@ -18,6 +19,7 @@
 pub mod jwt;
 pub mod log;
 pub mod port;
+pub mod postgres;
 pub mod proxy;
 pub mod redis;
 

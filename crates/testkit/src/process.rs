@@ -88,6 +88,14 @@ impl Process {
         self.answer();
     }
 
+    /// Ends the server by SIGINT, and leaves the folder to the caller.
+    pub(crate) fn interrupt(mut self) {
+        self.send("INT");
+        self.answer();
+        wait::until("the server has ended", || self.has_ended().then_some(()));
+        self.leave();
+    }
+
     /// Suspends the server as a hanging machine would: connections stay open without responses.
     pub(crate) fn pause(&mut self) {
         self.send("STOP");

@@ -5,7 +5,7 @@ mod migration;
 mod options;
 mod sentinel;
 mod single;
-mod tls;
+pub(crate) mod tls;
 
 pub use cluster::Cluster;
 pub use migration::Migration;

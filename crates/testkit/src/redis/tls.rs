@@ -31,7 +31,7 @@ pub struct TlsFiles {
 }
 
 /// Generates all files.
-pub(super) fn make(folder: &Path) -> TlsFiles {
+pub(crate) fn make(folder: &Path) -> TlsFiles {
     made(folder).unwrap_or_else(|error| panic!("cannot make certificates: {error}"))
 }
 
