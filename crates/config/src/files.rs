@@ -25,6 +25,9 @@ pub const DIRECTORIES_MAX: usize = 16;
 
 const _: () = assert!(FILE_BYTES_MAX as usize == crate::yaml::TEXT_BYTES_MAX);
 
+/// The directory in which a store of rules holds its revisions; it holds no rules.
+pub const STORE_DIRECTORY: &str = ".sluicegate";
+
 /// Which files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
@@ -169,6 +172,7 @@ impl<'a> Walk<'a> {
         names.sort_unstable();
         let dotted = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".");
         names.retain(|name| !(self.options.ignore_dot_files && dotted(name)));
+        names.retain(|name| name != STORE_DIRECTORY);
         for name in names {
             self.entry(&path.join(name), depth)?;
         }

@@ -3,6 +3,7 @@
 //! - [`files::read`] reads the files of a path, [`rules::load`] makes domains of them.
 //! - [`limit::limits`] reads the YAML of a limit, or of a list of them.
 //! - [`mode::mode`] reads the enforcement mode.
+//! - [`overrides::add`] and [`overrides::remove`] edit the overrides in the text of a file.
 //! - [`problem::Problems`] is the error: for each problem its position, the value and the remedy.
 //!   [`problem::with_source`] shows the line too.
 //! - [`units`] parses and formats durations, rates, percentages and factors; [`quota`] explains in
@@ -24,11 +25,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin_tokens;
 mod fields;
 pub mod files;
 pub mod gateway;
+mod hashed_list;
 pub mod limit;
 pub mod mode;
+pub mod overrides;
 pub mod problem;
 pub mod quota;
 pub mod rules;

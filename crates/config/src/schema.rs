@@ -32,6 +32,7 @@
 mod gateway;
 mod keys;
 mod limits;
+mod timed;
 mod values;
 
 use serde_json::{Map, Value, json};

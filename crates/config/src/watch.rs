@@ -7,6 +7,7 @@
 //!
 //! The caller schedules the polls.
 
+use std::fmt;
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
@@ -39,15 +40,40 @@ pub struct Watch {
     doubtful: bool,
 }
 
+/// Where rules come from: files ([`Watch`]), a database, a control plane.
+///
+/// Neither method waits for a network: a remote source is followed by a task of its own, and
+/// returns what that task received last.
+pub trait RulesSource: fmt::Debug + Send {
+    /// Reads the rules as they are now.
+    ///
+    /// # Errors
+    /// When they cannot be read. The next poll retries if anything has changed.
+    fn read(&mut self) -> Result<Vec<Source>, SourceError>;
+
+    /// Polls for changes since the rules were read.
+    fn poll(&mut self) -> PollResult<SourceError>;
+}
+
+/// Why a source of rules cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A file.
+    File(FileError),
+    /// A remote source; the text names it, the cause and the remedy.
+    Remote(String),
+}
+
 /// The result of a poll.
 #[derive(Debug)]
-pub enum PollResult {
+pub enum PollResult<E = FileError> {
     /// Nothing has changed.
     Same,
     /// A file has changed, and may still be changing: poll again soon.
     Changing,
-    /// Files have changed; this is their content.
-    Changed(Result<Vec<Source>, FileError>),
+    /// The rules have changed; this is their content.
+    Changed(Result<Vec<Source>, E>),
 }
 
 /// The metadata of each file, if available.
@@ -166,6 +192,38 @@ impl Watch {
             }
         }
         Stamps(stamps)
+    }
+}
+
+impl RulesSource for Watch {
+    fn read(&mut self) -> Result<Vec<Source>, SourceError> {
+        Self::read(self).map_err(SourceError::File)
+    }
+
+    fn poll(&mut self) -> PollResult<SourceError> {
+        match Self::poll(self) {
+            PollResult::Same => PollResult::Same,
+            PollResult::Changing => PollResult::Changing,
+            PollResult::Changed(read) => PollResult::Changed(read.map_err(SourceError::File)),
+        }
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Remote(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::File(error) => error.source(),
+            Self::Remote(_) => None,
+        }
     }
 }
 

@@ -234,7 +234,39 @@ impl Limit {
             let (min, max) = (1_000, ELASTIC_FACTOR_MAX);
             return Err(QuotaError::OutOfRange { what, given: factor, min, max });
         }
-        let times = |n: u64| part(n, factor, 1_000);
+        if let Self::Tally(_) = self {
+            return Err(QuotaError::Unfit {
+                mode: "elastic",
+                algorithm: self.algorithm(),
+                remedy: "it counts every hit, so admissions above the limit would be charged to it \
+                         once the load rises; use `hard`, or a fixed window",
+            });
+        }
+        self.scaled(factor)
+    }
+
+    /// This limit with rate and size times `factor` thousandths, rounded down, at least 1.
+    ///
+    /// ```
+    /// use sluicegate_core::algorithm::tally::Tally;
+    /// use sluicegate_core::limit::Limit;
+    /// use sluicegate_core::time::Span;
+    ///
+    /// let minute = |limit| Tally::new(limit, Span::from_secs(60)).map(Limit::Tally);
+    /// assert_eq!(minute(100)?.scaled(2_500), minute(250));
+    /// assert_eq!(minute(1)?.scaled(500), minute(1));
+    /// # Ok::<(), sluicegate_core::quota::QuotaError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the factor is out of range or the resulting limit is not exact.
+    pub fn scaled(&self, factor: u64) -> Result<Self, QuotaError> {
+        if !(1..=ELASTIC_FACTOR_MAX).contains(&factor) {
+            let what = "the factor (in thousandths)";
+            let (min, max) = (1, ELASTIC_FACTOR_MAX);
+            return Err(QuotaError::OutOfRange { what, given: factor, min, max });
+        }
+        let times = |n: u64| part(n, factor, 1_000).max(n.min(1));
         let grown = |rate: Rate| Rate::new(times(rate.count()), rate.period());
         Ok(match self {
             Self::Unlimited | Self::Closed => *self,
@@ -272,14 +304,7 @@ impl Limit {
             Self::Concurrency(slots) => {
                 Self::Concurrency(Concurrency::new(times(slots.max()), slots.lease())?)
             }
-            Self::Tally(_) => {
-                return Err(QuotaError::Unfit {
-                    mode: "elastic",
-                    algorithm: self.algorithm(),
-                    remedy: "it counts every hit, so admissions above the limit would be \
-                             charged to it once the load rises; use `hard`, or a fixed window",
-                });
-            }
+            Self::Tally(tally) => Self::Tally(Tally::new(times(tally.limit()), tally.period())?),
         })
     }
 }

@@ -15,16 +15,16 @@
 //! moment is the last one started. A week (from Monday), month or year starts with its first day.
 
 use jiff::civil::{Date, Time};
-use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span as Calendrical, ToSpan};
 use sluicegate_core::algorithm::periodic::{EDGES_MAX, Edges};
 use sluicegate_core::time::{NOW_MAX, Span, Timestamp};
+
+use crate::zone::{Zone, seconds, since_epoch};
 
 /// The most that a window can exceed the length of its dates: local offsets range from UTC-12 to
 /// UTC+14, so no change can set a clock back further.
 const CLOCK_BACK_MAX_S: u64 = 26 * 3_600;
 const DAY_S: u64 = 86_400;
-const MICROS: u64 = 1_000_000;
 
 /// The windows of one calendar unit in one time zone.
 ///
@@ -43,7 +43,7 @@ const MICROS: u64 = 1_000_000;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
-    zone: TimeZone,
+    zone: Zone,
     unit: CalendarUnit,
 }
 
@@ -90,11 +90,9 @@ impl Calendar {
     /// # Errors
     /// When the zone is unknown.
     pub fn new(zone_name: &str, unit: CalendarUnit) -> Result<Self, CalendarError> {
-        match TimeZone::get(zone_name) {
-            // `Etc/Unknown` is a valid name without a zone.
-            Ok(zone) if !zone.is_unknown() => Ok(Self { zone, unit }),
-            _ => Err(CalendarError::UnknownZone { name: zone_name.to_owned() }),
-        }
+        let zone = Zone::new(zone_name)
+            .ok_or_else(|| CalendarError::UnknownZone { name: zone_name.to_owned() })?;
+        Ok(Self { zone, unit })
     }
 
     /// The unit of the windows.
@@ -106,8 +104,7 @@ impl Calendar {
     /// The zone, as the time zone database has it.
     #[must_use]
     pub fn zone_name(&self) -> &str {
-        // It was found by its name.
-        self.zone.iana_name().unwrap_or("UTC")
+        self.zone.name()
     }
 
     /// Returns the boundaries around `now`, clamped to the latest moment that core accepts.
@@ -139,9 +136,8 @@ impl Calendar {
 
     /// Ascending boundaries, as many as core requires, `now` before the third.
     fn starts(&self, now: Timestamp) -> [Timestamp; EDGES_MAX] {
-        let now = now.min(NOW_MAX);
-        let now_s = i64::try_from(now.as_micros() / MICROS).unwrap_or(i64::MAX);
-        let mut date = self.unit.first_date(self.local_date(now_s));
+        let now_s = seconds(now.min(NOW_MAX));
+        let mut date = self.unit.first_date(self.zone.civil(now_s).date());
         // The local date may be behind the last that has begun, after a clock was turned back.
         while self.start_s(self.unit.after(date)) <= now_s {
             date = self.unit.after(date);
@@ -185,36 +181,7 @@ impl Calendar {
 
     /// The first second since the epoch at which the local date is `date` or later.
     fn start_s(&self, date: Date) -> i64 {
-        let midnight_s = date.duration_since(EPOCH).as_secs();
-        let at = |offset: jiff::tz::Offset| midnight_s - i64::from(offset.seconds());
-        let midnight = date.to_datetime(Time::midnight());
-        match self.zone.to_ambiguous_timestamp(midnight).offset() {
-            AmbiguousOffset::Unambiguous { offset } => at(offset),
-            AmbiguousOffset::Fold { before, .. } => at(before),
-            AmbiguousOffset::Gap { before, after } => {
-                // Clocks were put forward somewhere in between, and that moment is the first: jiff
-                // would count on from midnight by the old clock.
-                let (mut early, mut late) = (at(after), at(before));
-                while early + 1 < late {
-                    let middle = early.midpoint(late);
-                    if middle + self.offset_s(middle) < midnight_s {
-                        early = middle;
-                    } else {
-                        late = middle;
-                    }
-                }
-                late
-            }
-        }
-    }
-
-    fn offset_s(&self, at_s: i64) -> i64 {
-        i64::from(self.zone.to_offset(moment(at_s)).seconds())
-    }
-
-    fn local_date(&self, at_s: i64) -> Date {
-        let at = moment(at_s);
-        self.zone.to_offset(at).to_datetime(at).date()
+        self.zone.first_moment_s(date.to_datetime(Time::midnight()))
     }
 }
 
@@ -283,20 +250,6 @@ impl std::fmt::Display for CalendarError {
 }
 
 impl std::error::Error for CalendarError {}
-
-// === conversion of seconds from and to jiff ===
-
-const EPOCH: Date = Date::constant(1970, 1, 1);
-
-fn moment(at_s: i64) -> jiff::Timestamp {
-    // Out of range only beyond the year 9999; `NOW_MAX` excludes it.
-    jiff::Timestamp::from_second(at_s).unwrap_or(jiff::Timestamp::MAX)
-}
-
-fn since_epoch(at_s: i64) -> Timestamp {
-    let seconds = u64::try_from(at_s).unwrap_or(0);
-    Timestamp::from_micros(seconds.saturating_mul(MICROS))
-}
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use regex::Regex;
 
 use crate::mapping::{Mapping, Proxies};
 use crate::network::{Network, Prefix};
+use crate::overrides::TemporaryOverride;
 use crate::rule::RuleConfig;
 
 /// The domain of the library's limiters on a store: rule files and engines cannot use it, since
@@ -42,6 +43,12 @@ pub struct Domain {
     pub descriptors: Vec<DescriptorConfig>,
     /// Settings for proxies that check their requests (forward auth).
     pub forward_auth: Option<ForwardAuth>,
+    /// Changes for some identities until a time, in the order of the file; once the domain is
+    /// resolved, those in force.
+    pub overrides: Vec<TemporaryOverride>,
+    /// Whether schedules and overrides are those of a moment: see
+    /// [`resolve`](crate::resolve::resolve).
+    pub is_resolved: bool,
 }
 
 /// Where a key ends and a value begins.
@@ -121,7 +128,21 @@ impl Domain {
             deny: Vec::new(),
             descriptors: Vec::new(),
             forward_auth: None,
+            overrides: Vec::new(),
+            is_resolved: false,
         }
+    }
+
+    /// Whether its rules depend on the time.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        fn any_schedule(nodes: &[DescriptorConfig]) -> bool {
+            let is_scheduled = |node: &DescriptorConfig| {
+                node.rule.as_ref().is_some_and(|r| r.schedule().is_some())
+            };
+            nodes.iter().any(|node| is_scheduled(node) || any_schedule(&node.descriptors))
+        }
+        !self.overrides.is_empty() || any_schedule(&self.descriptors)
     }
 }
 

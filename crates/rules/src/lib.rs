@@ -7,6 +7,9 @@
 //!   windows that follow a calendar.
 //! - [`calendar::Calendar`] computes when the days, weeks, months and years of a time zone begin.
 //!   Core has no time zones: it receives the boundaries around `now`.
+//! - [`typed`] parses descriptors as people type them.
+//! - [`schedule`] and [`overrides`] are the parts of the configuration that depend on the time;
+//!   [`resolve::resolve`] computes the rules of a moment, and when they change next.
 //! - [`network`] is IP networks and prefixes.
 
 #![forbid(unsafe_code)]
@@ -18,8 +21,13 @@ pub mod explain;
 pub mod limit;
 pub mod mapping;
 pub mod network;
+pub mod overrides;
 pub mod plan;
 pub mod request;
+pub mod resolve;
 pub mod rule;
+pub mod schedule;
 pub mod set;
+pub mod typed;
 pub mod unit;
+pub mod zone;

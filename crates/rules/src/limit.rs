@@ -2,7 +2,7 @@
 
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::limit::Limit;
-use sluicegate_core::quota::Rate;
+use sluicegate_core::quota::{QuotaError, Rate};
 use sluicegate_core::time::Timestamp;
 
 use crate::calendar::Calendar;
@@ -59,7 +59,7 @@ impl LimitConfig {
     /// length.
     ///
     /// ```
-    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::quota::{QuotaError, Rate};
     /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
     /// use sluicegate_rules::limit::LimitConfig;
@@ -75,6 +75,24 @@ impl LimitConfig {
     #[must_use]
     pub const fn calendar(name: Option<String>, rate: Rate, calendar: Calendar) -> Self {
         Self { name, algorithm: "fixed_window", allows: Allows::Calendar(rate, calendar) }
+    }
+
+    /// The limit times `factor` thousandths, rounded down, at least 1.
+    ///
+    /// # Errors
+    /// When the factor is out of range or the resulting limit is not exact.
+    pub fn scaled(&self, factor: u64) -> Result<Self, QuotaError> {
+        let allows = match &self.allows {
+            Allows::Fixed(limit) => Allows::Fixed(limit.scaled(factor)?),
+            Allows::Calendar(rate, calendar) => {
+                let window = Limit::FixedWindow(FixedWindow::new(*rate, Align::Clock));
+                match window.scaled(factor)? {
+                    Limit::FixedWindow(window) => Allows::Calendar(window.rate(), calendar.clone()),
+                    _ => self.allows.clone(),
+                }
+            }
+        };
+        Ok(Self { name: self.name.clone(), algorithm: self.algorithm, allows })
     }
 
     /// Its name, if it was given one.
@@ -121,7 +139,7 @@ impl LimitConfig {
     /// [`LimitConfig::at`] is the same. `None` for a limit that is the same at any time.
     ///
     /// ```
-    /// use sluicegate_core::quota::Rate;
+    /// use sluicegate_core::quota::{QuotaError, Rate};
     /// use sluicegate_core::time::{Span, Timestamp};
     /// use sluicegate_rules::calendar::{Calendar, CalendarUnit};
     /// use sluicegate_rules::limit::LimitConfig;

@@ -7,6 +7,8 @@ use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
 
 use crate::limit::LimitConfig;
+use crate::overrides::AppliedOverride;
+use crate::schedule::Schedule;
 use crate::unit::Unit;
 
 /// A configured rule.
@@ -60,6 +62,10 @@ pub struct RuleExtras {
     pub notify: Vec<u16>,
     /// The action on a stream that exhausts the limits.
     pub on_exhausted: OnExhausted,
+    /// The limits at certain times.
+    pub schedule: Option<Schedule>,
+    /// The override that the limits are of, once the rule is resolved.
+    pub overridden: Option<AppliedOverride>,
 }
 
 /// A further pool of a rule: limits with a counter of their own for each identity. The settings
@@ -410,11 +416,23 @@ impl RuleConfig {
     /// The rule of a pool: its limits with the settings of this rule.
     pub(crate) fn of_pool(&self, pool: &PoolConfig) -> Self {
         let rare = self.rare.as_ref().map(|rare| {
-            let (pools, replaces) = (Vec::new(), Vec::new());
-            Box::new(RuleExtras { pools, replaces, ..RuleExtras::clone(rare) })
+            let (pools, replaces, schedule) = (Vec::new(), Vec::new(), None);
+            Box::new(RuleExtras { pools, replaces, schedule, ..RuleExtras::clone(rare) })
         });
         let name = self.name.as_ref().map(|name| pool_id(name, &pool.name).into());
         Self { name, limits: Limits::Native(pool.limits.clone()), rare, ..self.clone() }
+    }
+
+    /// The limits at certain times.
+    #[must_use]
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.rare.as_ref()?.schedule.as_ref()
+    }
+
+    /// The override that the limits are of.
+    #[must_use]
+    pub fn overridden(&self) -> Option<&AppliedOverride> {
+        self.rare.as_ref()?.overridden.as_ref()
     }
 
     /// Free data returned to the caller.

@@ -4,10 +4,9 @@
 //! - { name: acme, sha256: 2bb80d53…, plan: pro }
 //! ```
 
-use std::collections::HashMap;
-
-use crate::fields::{self, Field, Path, Value};
-use crate::problem::{Problems, Report, Reported, quoted};
+use crate::fields::{Field, Value};
+use crate::hashed_list;
+use crate::problem::{Problems, Report, Reported};
 use crate::rules::Source;
 use crate::units::UnitError;
 
@@ -48,41 +47,7 @@ const SHA256: Field<[u8; 32]> = Field {
 /// # Errors
 /// When it is not a list of keys, or two have the same hash.
 pub fn read(source: &Source) -> Result<Vec<ApiKeyConfig>, Problems> {
-    let mut report = Report::new(&source.name);
-    let read = list(&source.text, &mut report);
-    report.finish(read)
-}
-
-fn list(text: &str, report: &mut Report) -> Result<Vec<ApiKeyConfig>, Reported> {
-    let root = fields::document(text, EXAMPLE, report)?;
-    let list = Value { node: &root, path: Path::Root };
-    if !list.is_list() {
-        let got = list.node.described();
-        let message = format!("must be a list of keys, got {got}; write it like `{EXAMPLE}`");
-        return Err(list.refuse(report, message));
-    }
-    let mut lines = HashMap::new();
-    let mut keys = Ok(Vec::new());
-    for item in list.items() {
-        let read = key(&item, report).and_then(|key| {
-            match lines.insert(key.sha256, item.at().line) {
-                None => Ok(key),
-                Some(line) => {
-                    let name = quoted(&key.name);
-                    let message = format!(
-                        "is the key of line {line} again, got {name}; give every client a key of its own"
-                    );
-                    Err(item.refuse(report, message))
-                }
-            }
-        });
-        match (&mut keys, read) {
-            (Ok(keys), Ok(key)) => keys.push(key),
-            (_, Err(reported)) => keys = Err(reported),
-            (Err(_), Ok(_)) => {}
-        }
-    }
-    keys
+    hashed_list::read(source, EXAMPLE, key, |key| (key.sha256, &key.name))
 }
 
 fn key(item: &Value<'_, '_>, report: &mut Report) -> Result<ApiKeyConfig, Reported> {
@@ -110,26 +75,7 @@ fn name(text: &str) -> Result<Box<str>, UnitError> {
 }
 
 fn sha256(text: &str) -> Result<[u8; 32], UnitError> {
-    // The value is not repeated: it may be the key itself.
-    let refuse = || {
-        UnitError::new(format!(
-            "must be 64 hexadecimal digits, got {} characters; write the output of \
-             `sluicegate gateway hash-key NAME`",
-            text.chars().count()
-        ))
-    };
-    let mut hash = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return Err(refuse());
-    }
-    for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits).map_err(|_| refuse())?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(refuse());
-        }
-        *byte = u8::from_str_radix(digits, 16).map_err(|_| refuse())?;
-    }
-    Ok(hash)
+    hashed_list::sha256(text, "sluicegate gateway hash-key NAME")
 }
 
 #[cfg(test)]

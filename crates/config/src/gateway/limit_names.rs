@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluicegate_core::time::Timestamp;
 use sluicegate_rules::limit::names;
+use sluicegate_rules::resolve::resolve;
 use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleSet;
 
@@ -21,18 +23,26 @@ impl LimitNames {
     pub(super) fn new(rules: &Loaded) -> Self {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         // Rules that cannot be compiled have their own errors.
-        let set = RuleSet::new(rules.domains.clone()).unwrap_or_default();
+        let resolved = resolve(rules.domains.clone(), Timestamp::EPOCH);
+        let domains = resolved.map(|resolved| resolved.domains).unwrap_or_default();
+        let set = RuleSet::new(domains).unwrap_or_default();
         for no in set.rules() {
             let rule = set.rule(no);
-            let shown = match &rule.limits {
-                Limits::Unlimited => Vec::new(),
-                Limits::Native(limits) => names(limits),
-                Limits::Envoy { .. } => {
-                    let name = rule.name.as_deref().map(str::to_owned);
-                    vec![name.unwrap_or_else(|| set.path_of(no))]
-                }
-            };
-            all.entry(set.domain_of(no).to_owned()).or_default().extend(shown);
+            // Limits at other times have names too.
+            let scheduled = rule.schedule().into_iter().flat_map(|schedule| {
+                schedule.parts.iter().map(|part| &part.limits).chain([&schedule.otherwise])
+            });
+            for limits in [&rule.limits].into_iter().chain(scheduled) {
+                let shown = match limits {
+                    Limits::Unlimited => Vec::new(),
+                    Limits::Native(limits) => names(limits),
+                    Limits::Envoy { .. } => {
+                        let name = rule.name.as_deref().map(str::to_owned);
+                        vec![name.unwrap_or_else(|| set.path_of(no))]
+                    }
+                };
+                all.entry(set.domain_of(no).to_owned()).or_default().extend(shown);
+            }
         }
         Self(all)
     }

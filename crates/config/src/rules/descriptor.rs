@@ -3,6 +3,7 @@
 use sluicegate_rules::domain::{Counter, DescriptorConfig, Pattern};
 
 use super::keys::{Form, Key, Level};
+use super::plans::PlanRules;
 use super::reader::{Found, Reader};
 use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
 use crate::fields::Value;
@@ -60,7 +61,7 @@ impl Reader<'_> {
         };
         let value_to_metric = self.flag(input, &found, Key::ValueToMetric);
         let mut names = Names::default();
-        let rule = self.rule(input, &found, &mut names).unwrap_or_default();
+        let (rule, plans) = self.rule(input, &found, &mut names).unwrap_or_default();
         let (descriptors, below) = match found.get(Key::Descriptors) {
             Some(pair) => self.descriptors(&input.field(pair), depth.saturating_add(1)),
             None => (Vec::new(), Vec::new()),
@@ -78,7 +79,7 @@ impl Reader<'_> {
             descriptors,
         };
         let names = (names != Names::default()).then(|| Box::new(names));
-        let origin = Origin { source: self.source, at: input.at(), index, names, below };
+        let origin = Origin { source: self.source, at: input.at(), index, names, plans, below };
         Some((node, origin))
     }
 
@@ -247,7 +248,7 @@ impl Reader<'_> {
 }
 
 /// The keys that configure the limits of a descriptor.
-pub(crate) const ON_LIMITS: [Key; 14] = [
+pub(crate) const ON_LIMITS: [Key; 15] = [
     Key::Id,
     Key::Mode,
     Key::ShadowMode,
@@ -260,6 +261,7 @@ pub(crate) const ON_LIMITS: [Key; 14] = [
     Key::Overflow,
     Key::Pools,
     Key::Notify,
+    Key::Schedule,
     Key::DetailedMetric,
     Key::Metadata,
 ];
@@ -288,6 +290,8 @@ pub(super) struct Origin {
     pub(super) index: usize,
     /// Where its rule is named, where it names others, and where it has a failure policy.
     pub(super) names: Option<Box<Names>>,
+    /// Its rule for each plan, where `limits` are by plan.
+    pub(super) plans: Option<Box<PlanRules>>,
     pub(super) below: Vec<Self>,
 }
 

@@ -10,7 +10,9 @@ use super::file::FileRead;
 use super::file::PositionedEntry;
 use super::forward_auth::ForwardAuthSource;
 use super::keys::Form;
-use super::{conflicts, lint};
+use super::overrides::PositionedOverride;
+use super::plans::PlanName;
+use super::{conflicts, lint, overrides, plans};
 use crate::problem::{Position, Report, quoted, shortened};
 
 /// A domain with the origins of its content.
@@ -20,6 +22,10 @@ pub(super) struct DomainSource {
     pub(super) deny: Vec<PositionedEntry>,
     pub(super) forward_auth: Option<ForwardAuthSource>,
     pub(super) origins: Vec<Origin>,
+    pub(super) plans: Vec<PlanName>,
+    pub(super) overrides: Vec<PositionedOverride>,
+    /// Whether its files have overrides and nothing else: another file may have the rules.
+    has_only_overrides: bool,
     /// The source of its first file, and the position.
     pub(super) source: usize,
     pub(super) at: Position,
@@ -40,7 +46,13 @@ pub(super) fn gathered(
     for (source, file) in files {
         let first = known.get(&file.domain).and_then(|index| domains.get_mut(*index));
         match first {
-            Some(first) if options.merge_domains => first.merge(source, file, reports),
+            Some(first)
+                if options.merge_domains
+                    || first.has_only_overrides
+                    || file.has_only_overrides() =>
+            {
+                first.merge(source, file, reports);
+            }
             first => {
                 if let Some(first) = first {
                     duplicate(first, source, &file, reports);
@@ -57,19 +69,46 @@ pub(super) fn gathered(
     domains
 }
 
+impl FileRead {
+    /// Whether it has overrides of a domain, and nothing else.
+    fn has_only_overrides(&self) -> bool {
+        let has_lists = !self.allow.is_empty() || !self.deny.is_empty();
+        let has_others = self.removed || self.forward_auth.is_some() || !self.plans.is_empty();
+        !self.overrides.is_empty() && self.descriptors.is_empty() && !has_lists && !has_others
+    }
+}
+
 impl DomainSource {
     fn new(source: usize, file: FileRead) -> Self {
+        let has_only_overrides = file.has_only_overrides();
         let mut domain = Domain::new(file.domain);
         domain.joint = joint(file.form);
         domain.descriptors = file.descriptors;
         let (at, form) = (file.at, file.form);
         let (allow, deny, origins) = (file.allow, file.deny, file.origins);
         let forward_auth = file.forward_auth;
-        let removed = file.removed;
-        Self { domain, allow, deny, forward_auth, origins, source, at, form, removed }
+        let (removed, plans, overrides) = (file.removed, file.plans, file.overrides);
+        Self {
+            domain,
+            allow,
+            deny,
+            forward_auth,
+            origins,
+            plans,
+            overrides,
+            has_only_overrides,
+            source,
+            at,
+            form,
+            removed,
+        }
     }
 
     fn merge(&mut self, source: usize, file: FileRead, reports: &mut [Report]) {
+        if self.has_only_overrides && !file.has_only_overrides() {
+            // The file of the rules is the one that other files are compared with.
+            (self.source, self.at, self.has_only_overrides) = (source, file.at, false);
+        }
         if self.removed != file.removed {
             refuse_mixed_removal(self, source, &file, reports);
         }
@@ -79,6 +118,8 @@ impl DomainSource {
         }
         self.domain.descriptors.extend(file.descriptors);
         self.origins.extend(file.origins);
+        self.plans.extend(file.plans);
+        self.overrides.extend(file.overrides);
         self.allow.extend(file.allow);
         self.deny.extend(file.deny);
         match (&self.forward_auth, file.forward_auth) {
@@ -88,12 +129,21 @@ impl DomainSource {
         }
     }
 
+    /// Expands the limits by plan, and checks the overrides, when all files are read.
+    pub(super) fn complete(&mut self, reports: &mut [Report]) {
+        let nodes = std::mem::take(&mut self.domain.descriptors);
+        let joint = self.domain.joint;
+        self.domain.descriptors = plans::expand(nodes, &self.origins, &self.plans, joint, reports);
+        overrides::check(&self.domain, &self.overrides, reports);
+    }
+
     pub(super) fn finish(mut self) -> Domain {
         let listed = |entries: Vec<PositionedEntry>| -> Vec<ListEntry> {
             entries.into_iter().map(|entry| entry.listed).collect()
         };
         self.domain.allow = listed(self.allow);
         self.domain.deny = listed(self.deny);
+        self.domain.overrides = self.overrides.into_iter().map(|written| written.one).collect();
         self.domain.forward_auth = self.forward_auth.map(|written| written.auth);
         self.domain
     }

@@ -5,6 +5,8 @@ use sluicegate_rules::domain::{DescriptorConfig, LIMITER_DOMAIN, ListEntry};
 use super::descriptor::Origin;
 use super::forward_auth::ForwardAuthSource;
 use super::keys::{Form, Key, Level};
+use super::overrides::PositionedOverride;
+use super::plans::PlanName;
 use super::reader::{Found, Reader};
 use super::{KEY_CHARS_MAX, Source, VALUE_CHARS_MAX};
 use crate::fields::{Path, Value};
@@ -22,6 +24,8 @@ pub(super) struct FileRead {
     pub(super) allow: Vec<PositionedEntry>,
     pub(super) deny: Vec<PositionedEntry>,
     pub(super) forward_auth: Option<ForwardAuthSource>,
+    pub(super) plans: Vec<PlanName>,
+    pub(super) overrides: Vec<PositionedOverride>,
     pub(super) descriptors: Vec<DescriptorConfig>,
     pub(super) origins: Vec<Origin>,
 }
@@ -83,6 +87,9 @@ impl Reader<'_> {
         let (allow, deny) = (list(Key::Allow), list(Key::Deny));
         let forward_auth =
             found.get(Key::ForwardAuth).and_then(|pair| self.forward_auth(&root.field(pair)).ok());
+        let plans = found.get(Key::Plans).map_or_else(Vec::new, |p| self.plans(&root.field(p)));
+        let overrides =
+            found.get(Key::Overrides).map_or_else(Vec::new, |p| self.overrides(&root.field(p)));
         let (descriptors, origins) = match found.get(Key::Descriptors) {
             Some(pair) => self.descriptors(&root.field(pair), 1),
             None => (Vec::new(), Vec::new()),
@@ -97,6 +104,8 @@ impl Reader<'_> {
             allow,
             deny,
             forward_auth,
+            plans,
+            overrides,
             descriptors,
             origins,
         })
@@ -116,7 +125,7 @@ impl Reader<'_> {
             }
             Err(Reported) => {}
         }
-        for key in [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth] {
+        for key in NOT_REMOVED {
             let Some(pair) = found.get(key) else { continue };
             let name = key.name();
             let message = format!(
@@ -142,6 +151,10 @@ impl Reader<'_> {
         self.check_length(input, name, KEY_CHARS_MAX).map(str::to_owned)
     }
 }
+
+/// The keys that have no meaning in a domain that is removed.
+pub(crate) const NOT_REMOVED: [Key; 6] =
+    [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth, Key::Plans, Key::Overrides];
 
 /// The first native key of a file, and where it is: it makes the form of the file native.
 fn native_key(node: &Node) -> Option<(Key, Position)> {

@@ -3,7 +3,7 @@
 use crate::suggest;
 
 /// Maximum number of keys.
-pub(super) const KEYS_MAX: usize = 36;
+pub(super) const KEYS_MAX: usize = 40;
 
 macro_rules! keys {
     ($($key:ident $name:literal $form:ident [$($level:ident)*],)*) => {
@@ -41,7 +41,7 @@ macro_rules! keys {
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As envoyproxy/ratelimit reads it.
+    /// As envoyproxy/ratelimit reads it, which has no `overrides`.
     Envoy,
     /// With native keys; likely mistakes are errors.
     Native,
@@ -64,12 +64,15 @@ keys! {
     Deny "deny" Native [Root],
     ForwardAuth "forward_auth" Native [Root],
     Removed "removed" Native [Root],
+    Plans "plans" Native [Root],
+    Overrides "overrides" Envoy [Root],
     Entry "key" Envoy [Descriptor Listed],
     Value "value" Envoy [Descriptor Listed],
     Regex "regex" Native [Descriptor Listed],
     Cidr "cidr" Native [Descriptor Listed],
     RateLimit "rate_limit" Envoy [Descriptor],
     Limits "limits" Native [Descriptor],
+    Schedule "schedule" Native [Descriptor],
     Pools "pools" Native [Descriptor],
     Notify "notify" Native [Descriptor],
     Unit "unit" Envoy [RateLimit],
@@ -219,7 +222,7 @@ mod tests {
             ("units", Level::Descriptor, "did you mean `unit` of `rate_limit`?"),
             ("unit_multiplier", Level::RateLimit, "for other times than one unit write `limits`"),
             ("burst", Level::RateLimit, "it belongs to a limit in `limits`"),
-            ("zzzzz", Level::Root, "the keys here are `domain` and `descriptors`"),
+            ("zzzzz", Level::Root, "the keys here are `domain`, `descriptors` and `overrides`"),
         ];
         for (word, level, begins) in table {
             let remedy = remedy(word, level, Form::Envoy);

@@ -8,19 +8,22 @@ mod compatibility;
 mod conflicts;
 pub(crate) mod descriptor;
 mod domains;
-mod file;
+pub(crate) mod file;
 pub(crate) mod forward_auth;
 pub(crate) mod glob;
 pub(crate) mod keys;
 pub(crate) mod lint;
 mod metadata;
 mod notify;
+pub(crate) mod overrides;
 pub(crate) mod pattern;
+pub(crate) mod plans;
 pub(crate) mod pools;
 mod rate_limit;
 pub(crate) mod reader;
 pub(crate) mod rule;
 pub(crate) mod scalar;
+pub(crate) mod schedule;
 
 use std::fmt::{self, Display};
 
@@ -142,7 +145,8 @@ pub fn load(sources: &[Source], options: &Options) -> Result<Loaded, Invalid> {
         .enumerate()
         .filter_map(|(index, (source, report))| Some((index, file::read(index, source, report)?)))
         .collect();
-    let gathered = domains::gathered(files.into_iter(), options, &mut reports);
+    let mut gathered = domains::gathered(files.into_iter(), options, &mut reports);
+    gathered.iter_mut().for_each(|domain| domain.complete(&mut reports));
     let (removed, limited): (Vec<_>, Vec<_>) = gathered.into_iter().partition(|one| one.removed);
     let file_of = |source: usize| sources.get(source).map_or_else(String::new, |s| s.name.clone());
     let files = limited.iter().map(|one| file_of(one.source)).collect();

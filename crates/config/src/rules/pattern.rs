@@ -58,14 +58,18 @@ impl Reader<'_> {
         Reported
     }
 
-    fn regex(&mut self, input: &Value<'_, '_>, chars_max: usize) -> Result<Pattern, Reported> {
+    pub(super) fn regex(
+        &mut self,
+        input: &Value<'_, '_>,
+        chars_max: usize,
+    ) -> Result<Pattern, Reported> {
         let text = self.filled(input, "regex: '^/v[0-9]+/'")?;
         let text = self.check_length(input, text, chars_max)?;
         compiled(text).map(Pattern::Regex).map_err(|message| self.refuse(input, message))
     }
 
     /// One network, or a list of them.
-    fn networks(&mut self, input: &Value<'_, '_>) -> Result<Pattern, Reported> {
+    pub(super) fn networks(&mut self, input: &Value<'_, '_>) -> Result<Pattern, Reported> {
         const EXAMPLE: &str = "cidr: 10.0.0.0/8";
         let mut networks = Vec::new();
         let Content::Sequence(items) = &input.node.content else {

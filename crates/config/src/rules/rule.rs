@@ -2,16 +2,20 @@
 
 use sluicegate_core::mode::Mode;
 use sluicegate_core::time::Span;
+use sluicegate_rules::overrides;
 use sluicegate_rules::rule::Metadata;
 use sluicegate_rules::rule::{
     Consistency, Limits, OnExhausted, OnLimit, OnStoreFailure, Overflow, PRIORITY_MAX, PoolConfig,
     RuleConfig, RuleExtras, SYNC_INTERVAL,
 };
+use sluicegate_rules::schedule::{Schedule, SchedulePart};
 
 use super::descriptor::Names;
 use super::keys::Key;
+use super::plans::{PlanRule, PlanRules, PlannedLimits, denied};
 use super::rate_limit::RateLimit;
 use super::reader::{Found, Reader};
+use super::schedule::PlannedPart;
 use crate::fields::{Field, Value, unknown};
 use crate::mode::mode_of;
 use crate::problem::{Position, Reported, quoted};
@@ -20,6 +24,7 @@ use crate::yaml::{Content, Pair};
 use crate::{limit, suggest};
 
 /// The settings of limits that are present.
+#[derive(Clone)]
 struct Settings<'t> {
     mode: Mode,
     consistency: Consistency,
@@ -28,6 +33,8 @@ struct Settings<'t> {
     overflow: Overflow,
     cost: u64,
     id: Option<(String, Position)>,
+    /// The name of a `rate_limit`.
+    name: Option<&'t str>,
     replaces: Vec<(&'t str, Position)>,
     quota_mode: bool,
     detailed_metric: bool,
@@ -45,43 +52,74 @@ impl Reader<'_> {
         input: &Value<'t, '_>,
         found: &Found<'t>,
         names: &mut Names,
-    ) -> Result<Option<RuleConfig>, Reported> {
+    ) -> Result<(Option<RuleConfig>, Option<Box<PlanRules>>), Reported> {
         let mut rate_limits = found.earlier.clone();
         rate_limits.extend(found.get(Key::RateLimit));
         let rate_limit = self.rate_limit(input, &rate_limits);
-        let limits = found.get(Key::Limits).map(|pair| self.limits(&input.field(pair))).transpose();
+        let limits =
+            found.get(Key::Limits).map(|pair| self.planned(&input.field(pair))).transpose();
+        let schedule =
+            found.get(Key::Schedule).map(|pair| self.schedule(&input.field(pair))).transpose();
         let settings = self.settings(input, found);
         if let (Some(_), Some(pair)) = (found.get(Key::RateLimit), found.get(Key::Limits)) {
             let message = "stands beside `rate_limit`, got both; keep one of them: `rate_limit` \
                            counts as envoyproxy/ratelimit does, `limits` count only what passes";
             return Err(self.refuse_pair(input, pair, message));
         }
-        let (rate_limit, limits, settings) = (rate_limit?, limits?, settings?);
+        let (rate_limit, limits) = (rate_limit?, limits?);
+        let (schedule, mut settings) = (schedule?.unwrap_or_default(), settings?);
         names.on_store_failure = found.get(Key::OnStoreFailure).map(|pair| pair.value.at);
-        let rule = match (rate_limit, limits) {
+        let limits = match (rate_limit, limits) {
             (Some(rate_limit), _) => {
-                self.of_rate_limit(input, found, rate_limit, settings, names)?
+                let limits = rate_limit.limits.clone();
+                self.merge_names(input, found, rate_limit, &mut settings)?;
+                PlannedLimits::same(limits)
             }
-            (None, Some(limits)) => made(RuleConfig::new(limits), settings, names),
-            (None, None) => return Ok(None),
+            (None, Some(limits)) => limits,
+            (None, None) => return Ok((None, None)),
         };
-        self.fit(input, found, &rule).map(|()| Some(rule))
+        let plans = self.plans_of(&limits, &schedule)?;
+        let mut built = |plan: Option<&str>| {
+            let rule = scheduled(&limits, &schedule, plan, &settings, names);
+            let mut whole = rule.clone();
+            // Limits at other times have to fit the settings too.
+            let mut fits = self.fit_limits(input, found, &rule);
+            for part in rule.schedule().map_or(&[][..], |schedule| &schedule.parts) {
+                whole.limits.clone_from(&part.limits);
+                fits = fits.and_then(|()| self.fit_limits(input, found, &whole));
+            }
+            fits.map(|()| rule)
+        };
+        let rule = built(None)?;
+        let Some((key, at, path, names)) = plans else { return Ok((Some(rule), None)) };
+        let mut rules = Vec::with_capacity(names.len());
+        for (name, at, path) in names {
+            rules.push(PlanRule { rule: built(Some(&name))?, name, at, path });
+        }
+        Ok((Some(rule), Some(Box::new(PlanRules { key, at, path, rules }))))
     }
 
-    fn limits(&mut self, input: &Value<'_, '_>) -> Result<Limits, Reported> {
-        let limits = limit::limits_of(input, self.report);
-        limits.map(|limits| Limits::Native(limits.into()))
+    /// Reports settings that do not fit limits. Without a limit, nothing has to fit.
+    fn fit_limits<'t>(
+        &mut self,
+        input: &Value<'t, '_>,
+        found: &Found<'t>,
+        rule: &RuleConfig,
+    ) -> Result<(), Reported> {
+        let is_word = found.get(Key::RateLimit).is_none()
+            && (rule.limits == Limits::Unlimited || rule.limits == denied());
+        if is_word { Ok(()) } else { self.fit(input, found, rule) }
     }
 
-    fn of_rate_limit<'t>(
+    /// The name and the replaced rules of a `rate_limit`, as settings.
+    fn merge_names<'t>(
         &mut self,
         input: &Value<'t, '_>,
         found: &Found<'t>,
         rate_limit: RateLimit<'t>,
-        mut settings: Settings<'t>,
-        names: &mut Names,
-    ) -> Result<RuleConfig, Reported> {
-        let RateLimit { limits, name, replaces } = rate_limit;
+        settings: &mut Settings<'t>,
+    ) -> Result<(), Reported> {
+        let RateLimit { name, replaces, .. } = rate_limit;
         if !name.is_empty() && settings.id.is_some() {
             let message = "stands beside `rate_limit.name`, got both; keep one of them";
             return Err(self.refuse_key(input, found, Key::Id, message));
@@ -91,12 +129,41 @@ impl Reader<'_> {
             return Err(self.refuse_key(input, found, Key::Replaces, message));
         }
         settings.replaces.extend(replaces);
-        let mut rule = made(RuleConfig::new(limits), settings, names);
         if !name.is_empty() {
-            rule.name = Some(name.into());
+            settings.name = Some(name);
         }
-        Ok(rule)
+        Ok(())
     }
+}
+
+/// The rule of a plan, or of all others, with its schedule.
+fn scheduled(
+    limits: &PlannedLimits,
+    schedule: &[PlannedPart],
+    plan: Option<&str>,
+    settings: &Settings<'_>,
+    names: &mut Names,
+) -> RuleConfig {
+    let limits = limits.of(plan).clone();
+    let parts: Vec<SchedulePart> = schedule
+        .iter()
+        .map(|part| SchedulePart {
+            period: part.period.clone(),
+            limits: part.limits.of(plan).clone(),
+        })
+        .collect();
+    let mut rule = made(RuleConfig::new(limits.clone()), settings.clone(), names);
+    if parts.iter().any(|part| matches!(part.limits, Limits::Native(_))) {
+        let default = RuleConfig::new(Limits::Native(Box::default())).on_store_failure;
+        rule.on_store_failure = settings.on_store_failure.unwrap_or(default);
+    }
+    if !parts.is_empty() {
+        let schedule = Schedule { parts, otherwise: limits, in_force: None };
+        rule.rare.get_or_insert_default().schedule = Some(schedule);
+    } else if rule.limits == Limits::Unlimited {
+        overrides::set_limits(&mut rule, Limits::Unlimited);
+    }
+    rule
 }
 
 /// Applies the settings to a rule.
@@ -112,9 +179,17 @@ fn made(mut rule: RuleConfig, settings: Settings<'_>, names: &mut Names) -> Rule
     rule.detailed_metric = settings.detailed_metric;
     names.id = id.as_ref().map(|(_, at)| *at);
     names.replaces = replaces.iter().map(|(_, at)| *at).collect();
-    rule.name = id.map(|(id, _)| id.into());
+    rule.name = settings.name.map(Box::from).or_else(|| id.map(|(id, _)| id.into()));
     let replaces = replaces.into_iter().map(|(name, _)| name.into()).collect();
-    let rare = RuleExtras { replaces, metadata, priority, pools, notify, on_exhausted };
+    let rare = RuleExtras {
+        replaces,
+        metadata,
+        priority,
+        pools,
+        notify,
+        on_exhausted,
+        ..Default::default()
+    };
     rule.rare = (rare != RuleExtras::default()).then(|| Box::new(rare));
     rule
 }
@@ -241,6 +316,7 @@ impl Reader<'_> {
             overflow: overflow?.unwrap_or_default(),
             cost: cost?.unwrap_or(1),
             id: id?.map(|id| (id, id_at)),
+            name: None,
             replaces: replaces?,
             quota_mode: quota_mode?,
             detailed_metric: detailed_metric?,

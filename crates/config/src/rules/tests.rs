@@ -5,6 +5,7 @@ mod forward_auth;
 mod lints;
 mod merged;
 mod native;
+mod plans;
 mod random;
 mod removed;
 mod twice;

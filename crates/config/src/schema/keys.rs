@@ -3,18 +3,19 @@
 use serde_json::{Map, Value, json};
 use sluicegate_core::mode::ELASTIC_FACTOR_MAX;
 use sluicegate_rules::mapping::{DESCRIPTORS_MAX, Part};
-use sluicegate_rules::rule::{NOTIFY_MAX, POOLS_MAX, PRIORITY_MAX};
+use sluicegate_rules::rule::{POOLS_MAX, PRIORITY_MAX};
 
 use super::limits::{example, limits};
 use super::values::{
     NETWORK, bits, factor, filled, flag, nothing, percent, requests, set, text, text_or_nothing,
-    unit, whole, words,
+    thresholds, unit, whole, words,
 };
-use super::{extend, reference, shown, when};
+use super::{extend, reference, shown, timed, when};
 use crate::fields::Field;
 use crate::limit::NAME_CHARS_MAX;
 use crate::mode::{ABOVE, BELOW, ELASTIC, SOFT, UP_TO};
 use crate::rules::descriptor::{ON_IDENTITIES, ON_LIMITS};
+use crate::rules::file::NOT_REMOVED;
 use crate::rules::forward_auth::{
     DENY_STATUS, DESCRIPTORS, HITS, STATUS_MAX, STATUS_MIN, TRUSTED_PROXIES,
 };
@@ -109,8 +110,8 @@ fn property(key: Key, level: Level) -> Value {
             json!(["10.0.0.0/8", ["10.0.0.0/8", "fd00::/8"]]),
         ),
         Key::Limits => (
-            "One limit, or a list of limits that are charged all or none.",
-            limits(),
+            "One limit, or a list of limits that are charged all or none, or limits by plan.",
+            timed::planned(),
             json!([[{ "algorithm": "token_bucket", "rate": "10/s", "burst": 50 }]]),
         ),
         Key::RateLimit => (
@@ -118,6 +119,7 @@ fn property(key: Key, level: Level) -> Value {
             reference("rate_limit"),
             json!([{ "unit": "minute", "requests_per_unit": 100 }]),
         ),
+        Key::Schedule | Key::Plans | Key::Overrides => return timed::property(key),
         Key::Pools => return pools(),
         Key::Notify => (
             "Thresholds of the quota, in ascending order; an event is reported when an identity \
@@ -212,29 +214,17 @@ fn property(key: Key, level: Level) -> Value {
     shown(description, schema, examples)
 }
 
-fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
+pub(super) fn setting<T>(field: &Field<T>, schema: Value, description: &str) -> Value {
     shown(description, schema, json!([example(field.example)]))
 }
 
 /// A network or a list of networks.
-fn networks() -> Value {
+pub(super) fn networks() -> Value {
     json!({
         "type": ["string", "array"],
         "pattern": NETWORK,
         "items": { "type": "string", "pattern": NETWORK },
         "minItems": 1,
-    })
-}
-
-/// A percentage, or a list of them.
-fn thresholds() -> Value {
-    json!({
-        "type": ["string", "array"],
-        "items": percent(),
-        "minItems": 1,
-        "maxItems": NOTIFY_MAX,
-        "if": { "type": "string" },
-        "then": percent(),
     })
 }
 
@@ -391,7 +381,7 @@ fn named(word: &str) -> bool {
 }
 
 /// A mapping with these fields and no others.
-fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
+pub(super) fn mapping<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let properties: Map<String, Value> =
         fields.into_iter().map(|(name, field)| (name.to_owned(), field)).collect();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
@@ -437,7 +427,7 @@ fn one_pattern() -> [Value; 2] {
 
 /// A domain that is removed has nothing else.
 fn removed_alone() -> Value {
-    let others = [Key::Descriptors, Key::Allow, Key::Deny, Key::ForwardAuth];
+    let others = NOT_REMOVED;
     let none: Map<String, Value> =
         others.iter().map(|key| (key.name().to_owned(), json!(false))).collect();
     when(needs(&[Key::Removed]), json!({ "properties": none }))

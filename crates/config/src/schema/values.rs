@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 use sluicegate_core::arithmetic::EXACT_MAX;
+use sluicegate_rules::rule::NOTIFY_MAX;
 use sluicegate_rules::unit::Unit;
 
 use super::{extend, reference};
@@ -186,4 +187,16 @@ fn rate_pattern() -> String {
 
 fn units() -> String {
     UNITS.iter().flat_map(|unit| unit.names).copied().collect::<Vec<_>>().join("|")
+}
+
+/// A percentage, or a list of them.
+pub(super) fn thresholds() -> Value {
+    json!({
+        "type": ["string", "array"],
+        "items": percent(),
+        "minItems": 1,
+        "maxItems": NOTIFY_MAX,
+        "if": { "type": "string" },
+        "then": percent(),
+    })
 }

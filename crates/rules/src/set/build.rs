@@ -34,7 +34,8 @@ pub(super) fn build(domains: Vec<Domain>) -> Result<RuleSet, RuleSetError> {
         };
         let (allow, deny) = (list(domain.allow)?, list(domain.deny)?);
         let forward_auth = domain.forward_auth.map(Box::new);
-        roots.push(Root { name: domain.name.into(), level, nodes, allow, deny, forward_auth });
+        let (name, overrides) = (domain.name.into(), domain.overrides.into());
+        roots.push(Root { name, level, nodes, allow, deny, forward_auth, overrides });
     }
     builder.finish(roots)
 }

@@ -88,7 +88,7 @@ impl RuleSet {
 }
 
 /// Appends the identity of entries without a rule.
-pub(crate) fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>) {
+pub fn write_plain(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>) {
     write_part(domain.as_bytes(), out);
     for entry in entries {
         write_part(entry.key.as_bytes(), out);

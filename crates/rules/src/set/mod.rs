@@ -16,6 +16,7 @@
 
 mod build;
 mod digest;
+mod error;
 mod find;
 mod identity;
 mod networks;
@@ -26,19 +27,21 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod trial;
 
-use std::fmt::{self, Display};
 use std::ops::Range;
 
+pub use error::RuleSetError;
 pub use find::{MatchKind, MatchPath};
-pub use identity::{write_envoy_key, write_readable};
-pub(crate) use identity::{write_plain, write_pool};
+pub(crate) use identity::write_pool;
+pub use identity::{write_envoy_key, write_plain, write_readable};
 pub use tree::Configured;
 
 use self::networks::Networks;
 use self::patterns::Patterns;
 use self::table::Table;
 use crate::domain::{Counter, Domain, ForwardAuth, Joint};
+use crate::overrides::TemporaryOverride;
 use crate::request::Entry;
 use crate::rule::{Limits, RuleConfig, pool_id};
 
@@ -66,7 +69,7 @@ pub const DEPTH_MAX: usize = 32;
 /// assert_eq!(rule_of("43"), Some(Limits::Envoy { requests_per_unit: 20, unit: Unit::Minute }));
 /// # Ok::<(), sluicegate_rules::set::RuleSetError>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RuleSet {
     domains: Box<[Root]>,
     domain_table: Table,
@@ -104,44 +107,7 @@ pub struct MatchedRule<'a> {
     pub path: MatchPath,
 }
 
-/// Why rules cannot be compiled.
-///
-/// ```
-/// use sluicegate_rules::domain::Domain;
-/// use sluicegate_rules::set::RuleSet;
-///
-/// let error = RuleSet::new(vec![Domain::new("shop"), Domain::new("shop")]).unwrap_err();
-/// assert_eq!(error.to_string(), "duplicate domain `shop`");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RuleSetError {
-    /// Two domains of one name.
-    DuplicateDomain {
-        /// The name.
-        name: String,
-    },
-    /// Two descriptors with one key and value at one level.
-    DuplicateDescriptor {
-        /// The path to them.
-        path: String,
-    },
-    /// Two rules of one domain with one name. (Rules of Envoy's form may share a name: their path
-    /// identifies them.)
-    DuplicateName {
-        /// The name.
-        name: String,
-    },
-    /// Descriptors nested deeper than [`DEPTH_MAX`].
-    TooDeep {
-        /// The path to them.
-        path: String,
-    },
-    /// More text or more descriptors than can be counted with 32 bits.
-    TooMany,
-}
-
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Root {
     name: Box<str>,
     level: LevelNo,
@@ -151,6 +117,8 @@ struct Root {
     allow: Option<LevelNo>,
     deny: Option<LevelNo>,
     forward_auth: Option<Box<ForwardAuth>>,
+    /// The overrides in force.
+    overrides: Box<[TemporaryOverride]>,
 }
 
 /// The number of a level: the nodes that may follow one node.
@@ -160,7 +128,7 @@ struct Root {
 pub(crate) struct LevelNo(u32);
 
 /// The nodes of a level that the table does not hold. Few levels have any.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Level {
     patterns: Patterns,
     networks: Networks,
@@ -168,7 +136,7 @@ struct Level {
 
 /// A compiled descriptor. It fills one cache line; for a short text, a lookup reads only this line
 /// and a slot of the table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Node {
     /// The first bytes of its text, padded with zeros.
@@ -209,7 +177,7 @@ const NEAR: usize = 28;
 const _: () = assert!(size_of::<Node>() == 64);
 
 /// A rule, followed by its further pools.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct RuleEntry {
     rule: RuleConfig,
     node: u32,
@@ -224,6 +192,9 @@ impl RuleSet {
     /// # Errors
     /// When two of them conflict, or they are nested too deeply.
     pub fn new(domains: Vec<Domain>) -> Result<Self, RuleSetError> {
+        if let Some(domain) = domains.iter().find(|one| one.is_timed() && !one.is_resolved) {
+            return Err(RuleSetError::TimeDependent { domain: domain.name.clone() });
+        }
         let digests = domains.iter().map(digest::of).collect();
         Ok(Self { digests, ..build::build(domains)? })
     }
@@ -265,6 +236,15 @@ impl RuleSet {
     pub fn forward_auth(&self, domain: &str) -> Option<(&str, &ForwardAuth)> {
         let root = self.domains.get(self.domain(domain)?.0 as usize)?;
         Some((&root.name, root.forward_auth.as_deref()?))
+    }
+
+    /// The overrides in force in a domain, in the order of the file.
+    ///
+    /// # Panics
+    /// When the domain is of another set.
+    #[must_use]
+    pub fn overrides(&self, domain: DomainNo) -> &[TemporaryOverride] {
+        &self.domains[domain.0 as usize].overrides
     }
 
     /// The domain that a rule belongs to.
@@ -477,19 +457,3 @@ impl RuleNo {
         self.0 as usize
     }
 }
-
-impl Display for RuleSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DuplicateDomain { name } => write!(f, "duplicate domain `{name}`"),
-            Self::DuplicateDescriptor { path } => write!(f, "duplicate descriptor `{path}`"),
-            Self::DuplicateName { name } => write!(f, "two rules are called `{name}`"),
-            Self::TooDeep { path } => {
-                write!(f, "more than {DEPTH_MAX} descriptors inside each other in `{path}`")
-            }
-            Self::TooMany => f.write_str("more descriptors than can be counted with 32 bits"),
-        }
-    }
-}
-
-impl std::error::Error for RuleSetError {}

@@ -7,10 +7,10 @@ use super::table::{Table, hash};
 use crate::network::Network;
 
 /// The networks of a level, by the key of the entry.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Networks(Vec<(Box<str>, Routes)>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Routes {
     /// Lengths that occur, the longest first.
     v4: Vec<u8>,

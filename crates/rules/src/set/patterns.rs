@@ -9,7 +9,7 @@ use regex::Regex;
 use super::table::{Table, hash};
 
 /// The globs and regular expressions of a level.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Patterns {
     globs: Vec<Tried>,
     expressions: Vec<Expression>,
@@ -17,7 +17,7 @@ pub(super) struct Patterns {
 }
 
 /// A glob and its node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Tried {
     glob: Glob,
     /// Its index among all patterns of the level.
@@ -29,7 +29,7 @@ struct Tried {
     next_alike: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Expression {
     key: Box<str>,
     regex: Regex,
@@ -38,7 +38,7 @@ struct Expression {
 }
 
 /// Globs by prefix and suffix.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Index {
     /// The pairs of prefix and suffix lengths that occur, sorted.
     lengths: Box<[(u8, u8)]>,
@@ -185,7 +185,7 @@ const fn both(begins: u64, ends: u64) -> u64 {
 }
 
 /// A text in which each `*` matches any number of characters.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Glob {
     text: Box<str>,
     /// Length of the text before the first star.

@@ -4,7 +4,7 @@
 //! degrade it, and the hash is fast and unkeyed.
 
 /// Finds nodes by level and text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     slots: Box<[Slot]>,
 }

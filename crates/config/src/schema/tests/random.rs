@@ -183,6 +183,9 @@ fn native(tape: &mut Tape<'_>, index: usize, depth: usize) -> String {
             &format!(", id: {}{depth}{index}", tape.pick(&["r", "", "'x y'"]).trim_matches('\''));
     }
     let (limits, fits) = limits(tape);
+    if tape.once_in(6) && (fits || index > 0) {
+        return text + &format!(", limits: {limits}, schedule: {} }}", schedule(tape));
+    }
     if tape.once_in(4) {
         text += &format!(", rate_limit: {}", rate_limit(tape, !id));
     } else {
@@ -288,7 +291,18 @@ fn file(bytes: &[u8]) -> String {
     if form == Form::Native && tape.once_in(3) {
         text += &format!("forward_auth: {}\n", forward_auth(tape));
     }
+    if tape.once_in(3) {
+        text += &format!("overrides: {}\n", overrides(tape));
+    }
+    let is_planned = form == Form::Native && tape.once_in(3);
+    if is_planned {
+        text += "plans: [free, 5]\n";
+    }
     text += "descriptors:\n";
+    if is_planned {
+        text += "- { key: plan, limits: { by: plan, plans: { free: unlimited, 5: { algorithm: \
+                 token_bucket, rate: 5/s } }, others: deny } }\n";
+    }
     if form == Form::Native {
         text += "- { key: first, id: first, limits: { algorithm: unlimited } }\n";
     }
@@ -300,6 +314,28 @@ fn file(bytes: &[u8]) -> String {
         text += &format!("- {descriptor}\n");
     }
     text
+}
+
+fn overrides(tape: &mut Tape<'_>) -> String {
+    let change = tape.pick(&["block: true", "unlimited: \"true\""]);
+    let value = tape.pick(&["5", "a*", "{ cidr: [10.0.0.0/8] }", "{ regex: ^a }"]);
+    let note = tape.pick(&["5", "ticket", "\"a: b\""]);
+    let until = "2026-12-01T00:00:00Z";
+    let one = format!("{{ match: {{ user: {value} }}, {change}, until: {until}, note: {note} }}");
+    tape.pick(&["~", "[]", &format!("[{one}]")]).to_owned()
+}
+
+fn schedule(tape: &mut Tape<'_>) -> String {
+    let mut text = tape
+        .pick(&[
+            "limits: deny",
+            "limits: unlimited",
+            "limits: { algorithm: sliding_window, rate: 9/h }",
+        ])
+        .to_owned();
+    text += tape.pick(&[", days: mon-fri", ", days: \"sat, sunday\"", ", from: 9, until: 18:30"]);
+    tape.maybe(&mut text, "zone", &["UTC", "Europe/Berlin"]);
+    format!("[{{ {text} }}]")
 }
 
 fn tape() -> impl Strategy<Value = Vec<u8>> {
