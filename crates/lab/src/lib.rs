@@ -5,6 +5,7 @@
 //! - [`line`](mod@line) and [`answer`]: the JSON lines it reads and writes.
 //! - [`script`]: operations with the answers they must get, as text. Scripts are the specification:
 //!   the same files run against every store.
+//! - [`replay`]: recorded requests through a set of rules.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
 //! - [`levels`]: a plot of accuracy against latency of the consistency levels.
@@ -15,6 +16,7 @@ pub mod levels;
 pub mod line;
 pub mod memory;
 pub mod redis;
+pub mod replay;
 pub mod script;
 pub mod timeline;
 pub mod trial;

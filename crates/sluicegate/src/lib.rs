@@ -130,18 +130,22 @@ pub use sluicegate_rules as rules;
 pub use sluicegate_rules::rule::{Consistency, OnStoreFailure};
 
 pub use answer::{Denied, Level, Policy, Promise};
+#[doc(hidden)] // For the service: not part of the public interface.
+pub use engine::HeavyHitters;
 #[cfg(feature = "tokio")]
 pub use engine::Waited;
 pub use engine::backend;
 #[cfg(feature = "config")]
 pub use engine::{
-    Change, Follower, Following, REMOVAL_GRACE, REPORT_EVERY, RULES_POLL_INTERVAL, RulesError,
-    WithheldDomain, rules_of,
+    Change, FollowWaker, Follower, Following, REMOVAL_GRACE, REPORT_EVERY, RULES_POLL_INTERVAL,
+    RulesError, WithheldDomain, rules_of,
 };
 pub use engine::{
-    Checked, Engine, EngineBuilder, HoldError, Inspected, LimitState, ListedValue, MemoryBackend,
-    Operation, REMEMBERED_MAX, Reloaded, Returned, Snapshot, Stats, Status, ThresholdReached,
-    UsageListener, ValueStats,
+    Checked, DISTINCT_STANDARD_ERROR, DistinctIdentities, Engine, EngineBuilder, HoldError,
+    IdentityHits, Inspected, LimitState, ListedValue, MemoryBackend, MeteredUsage, Operation,
+    REMEMBERED_MAX, RULES_OBSERVED_MAX, Reloaded, Returned, RuleTraffic, SKETCHED_PER_SECOND,
+    Snapshot, Stats, Status, TRACKED_IDENTITIES, ThresholdReached, TopIdentities, UsageKind,
+    UsageListener, UsageMeter, ValueStats, descriptor_text,
 };
 pub use limit::LimitError;
 pub use limiter::{Booking, Builder, KeyedOps, Limiter, Permit, Reservation, Together, new_holder};

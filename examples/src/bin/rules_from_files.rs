@@ -60,6 +60,9 @@ fn follow(follower: &mut Follower, folder: &Path) {
     match change {
         None => println!("nothing has changed"),
         Some(Change::Taken { reloaded, .. }) => println!("{} rule changed", reloaded.changed),
+        Some(Change::Switched(reloaded)) => {
+            println!("{} rule changed by its schedule", reloaded.changed);
+        }
         Some(Change::Refused(error)) => {
             let folder = format!("{}/", folder.display());
             println!("the rules stay as they were:\n{}", error.to_string().replace(&folder, ""));

@@ -257,6 +257,9 @@ impl RedisBackend {
         if matches!(operation, Operation::Refund | Operation::Reset) {
             rules.observe_usage(checked);
         }
+        if operation == Operation::Refund {
+            rules.meter_refund(&checked.plan, &checked.statuses);
+        }
         rules.estimate_slot_waits(checked, now);
         Ok(())
     }

@@ -16,9 +16,11 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::unit::Unit;
 
 use super::backend::Extension;
+use super::metering::Metering;
 use super::pools::counts_denied;
 use super::slots::has_slots;
 use super::stats::{HitCounters, HitCounts};
+use super::traffic::{TrafficMonitor, TrafficState};
 use super::unmatched::{self, UnmatchedCounters};
 use super::value_stats::{ValueBudget, ValueCounters, ValueStats};
 use super::{LimiterStore, Snapshot, Stats};
@@ -47,6 +49,8 @@ pub(super) struct ActiveRules {
     pub(super) has_slots: bool,
     /// Whether thresholds of any rule are reported.
     pub(super) has_notify: bool,
+    /// Whether usage of any rule is metered.
+    pub(super) has_metered: bool,
     /// Whether a denied hit changes counters of any rule. Only where rules have pools.
     pub(super) counts_denied: bool,
 }
@@ -66,6 +70,8 @@ pub(super) struct RuleSlot {
     policies: OnceLock<Box<[Policy]>>,
     /// Whether its hits are counted by value.
     pub(super) counts_values: bool,
+    /// Whether its usage is metered.
+    pub(super) is_metered: bool,
 }
 
 /// State of a rule, which outlives reloads. All of it is created on first use: an unused rule takes
@@ -80,6 +86,8 @@ pub struct RuleState {
     hits: OnceLock<HitCounters>,
     /// Hits by value. They are not part of `hits`.
     values: OnceLock<ValueCounters>,
+    /// Observed traffic; `None` if there is no room for it.
+    traffic: OnceLock<Option<Box<TrafficState>>>,
     /// State of the backend.
     extension: Extension,
     /// Whether the rule was removed. Requests in flight may still use it.
@@ -96,11 +104,15 @@ pub(super) struct Overrides {
 
 impl ActiveRules {
     /// Rules without any state.
-    pub(super) fn first(rules: RuleSet, values: &ValueBudget) -> Result<Self, LimitError> {
+    pub(super) fn first(
+        rules: RuleSet,
+        values: &ValueBudget,
+        metering: &Metering,
+    ) -> Result<Self, LimitError> {
         check_all(&rules)?;
         let slots = rules.rules().map(|_| RuleSlot::default()).collect();
         let unmatched = unmatched::counters(&rules, None);
-        Ok(Self::new(rules, slots, unmatched, values))
+        Ok(Self::new(rules, slots, unmatched, values, metering))
     }
 
     pub(super) fn new(
@@ -108,9 +120,11 @@ impl ActiveRules {
         mut slots: Box<[RuleSlot]>,
         unmatched: UnmatchedCounters,
         values: &ValueBudget,
+        metering: &Metering,
     ) -> Self {
         for (no, slot) in rules.rules().zip(&mut slots) {
             slot.counts_values = values.is_enabled() && rules.names_values(no);
+            slot.is_metered = metering.is_metered(&rules, no);
         }
         let elastic = rules.rules().filter_map(|no| match rules.rule(no).mode {
             Mode::Elastic { gate, .. } => Some((no, gate)),
@@ -126,6 +140,7 @@ impl ActiveRules {
             has_eventual: local().any(is_eventual),
             has_slots: rules.rules().any(|no| has_slots(rules.rule(no))),
             has_notify: rules.rules().any(|no| !rules.rule(no).notify().is_empty()),
+            has_metered: slots.iter().any(|slot| slot.is_metered),
             counts_denied: rules.has_pools()
                 && rules
                     .rules()
@@ -259,7 +274,8 @@ impl RuleSlot {
 
     fn successor(&self) -> Self {
         let (rule, policies) = (OnceLock::new(), OnceLock::new());
-        Self { state: self.state.clone(), rule, generation: 0, policies, counts_values: false }
+        let (counts_values, is_metered) = (false, false);
+        Self { state: self.state.clone(), rule, generation: 0, policies, counts_values, is_metered }
     }
 
     /// The limits that verdicts refer to by index, if they were needed yet.
@@ -302,6 +318,17 @@ impl RuleState {
         self.values.get_or_init(|| ValueCounters::new(budget))
     }
 
+    /// Observed traffic; `None` if there is no room for it.
+    #[inline]
+    pub(super) fn traffic(&self, monitor: &TrafficMonitor) -> Option<&TrafficState> {
+        self.traffic.get_or_init(|| monitor.new_state()).as_deref()
+    }
+
+    /// The same, if the rule had hits.
+    pub(super) fn traffic_slot(&self) -> Option<&Option<Box<TrafficState>>> {
+        self.traffic.get()
+    }
+
     /// Counted hits.
     pub fn stats(&self) -> Stats {
         let by_value = self.values.get().map(ValueCounters::total).unwrap_or_default();
@@ -330,6 +357,7 @@ impl Default for RuleState {
             gate: OnceLock::new(),
             hits: OnceLock::new(),
             values: OnceLock::new(),
+            traffic: OnceLock::new(),
             extension: Extension::default(),
             is_retired: AtomicBool::new(false),
         }

@@ -8,13 +8,15 @@ use parking_lot::Mutex;
 use sluicegate_rules::set::RuleSet;
 
 use super::active_rules::{ActiveRules, Overrides, refuse_reserved};
+use super::metering::{Metering, UsageMeter};
 use super::stats::{NEAR_LIMIT_RATIO, NearLimit};
+use super::traffic::TrafficMonitor;
 use super::usage::UsageMonitor;
 use super::value_stats::ValueBudget;
 use super::{Engine, EngineState, LimiterStore, MemoryBackend};
 use crate::clock::{Clock, TimeSource};
 use crate::limit::LimitError;
-use crate::memory::Memory;
+use crate::memory::{HashKey, Memory};
 use crate::store::CounterStore;
 
 /// Builder of an engine: see [`Engine::builder`].
@@ -27,6 +29,8 @@ pub struct EngineBuilder {
     near_limit_ratio: Option<f32>,
     metric_values: usize,
     denies_unmatched: bool,
+    observes_traffic: bool,
+    metering: Metering,
     is_limiter: bool,
 }
 
@@ -102,6 +106,88 @@ impl EngineBuilder {
         Self { denies_unmatched, ..self }
     }
 
+    /// Whether the traffic of each rule is observed: its identities with the most hits, how many
+    /// there are, and when it denied last ([`Snapshot::traffic`](super::Snapshot::traffic)). By
+    /// default it is not. The owner of the engine calls
+    /// [`Engine::tick_traffic`](super::Engine::tick_traffic) once a second.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")] {
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, rules_of};
+    ///
+    /// let rules = rules_of(
+    ///     "
+    /// domain: shop
+    /// descriptors:
+    ///   - { key: user, rate_limit: { unit: year, requests_per_unit: 2 } }
+    /// ",
+    /// )?;
+    /// let engine = Engine::builder(rules).observe_traffic(true).build()?;
+    /// for user in ["alice", "bob", "alice", "alice", "alice"] {
+    ///     let entries = [Entry::new("user", user)];
+    ///     let descriptors = [Descriptor::of(&entries)];
+    ///     let _ = engine.check(&Request { domain: "shop", descriptors: &descriptors, hits: 1 });
+    /// }
+    /// let snapshot = engine.snapshot();
+    /// let no = snapshot.rules().rules().next().expect("a rule");
+    /// let traffic = snapshot.traffic(no).expect("it had hits");
+    /// assert_eq!((traffic.distinct.identities, traffic.distinct.denied), (2, 1));
+    /// let most = &traffic.top.denied[0];
+    /// assert_eq!((&*most.descriptor, most.hits, most.over_estimate), ("user=alice", 2, 0));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe_traffic(self, observes_traffic: bool) -> Self {
+        Self { observes_traffic, ..self }
+    }
+
+    /// Records the usage of the identities of the rules that the meter selects.
+    ///
+    /// ```
+    /// # #[cfg(feature = "config")] {
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use sluicegate::rules::request::{Descriptor, Entry, Request};
+    /// use sluicegate::{Engine, MeteredUsage, UsageKind, UsageMeter, descriptor_text, rules_of};
+    ///
+    /// #[derive(Debug, Default)]
+    /// struct Bill(Mutex<Vec<(String, UsageKind, u64)>>);
+    ///
+    /// impl UsageMeter for Bill {
+    ///     fn is_metered(&self, domain: &str, _rule: &str) -> bool {
+    ///         domain == "llm"
+    ///     }
+    ///
+    ///     fn record(&self, usage: &MeteredUsage<'_>) {
+    ///         let entry = (descriptor_text(usage.identity), usage.kind, usage.cost);
+    ///         self.0.lock().unwrap().push(entry);
+    ///     }
+    /// }
+    ///
+    /// let rules = rules_of(
+    ///     "
+    /// domain: llm
+    /// descriptors: [{ key: team, limits: { algorithm: fixed_window, rate: 10/year } }]
+    /// ",
+    /// )?;
+    /// let bill = Arc::new(Bill::default());
+    /// let engine = Engine::builder(rules).meter(bill.clone()).build()?;
+    /// let entries = [Entry::new("team", "search")];
+    /// let descriptors = [Descriptor::of(&entries)];
+    /// for hits in [8, 5] {
+    ///     let _ = engine.check(&Request { domain: "llm", descriptors: &descriptors, hits });
+    /// }
+    /// let team = || "team=search".to_owned();
+    /// let due = [(team(), UsageKind::Admitted, 8), (team(), UsageKind::Denied, 5)];
+    /// assert_eq!(*bill.0.lock().unwrap(), due);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn meter(self, meter: Arc<dyn UsageMeter>) -> Self {
+        Self { metering: Metering(Some(meter)), ..self }
+    }
+
     /// The rules of a limiter on a backend.
     pub(crate) fn for_limiter(
         rules: RuleSet,
@@ -141,8 +227,11 @@ impl EngineBuilder {
         if !self.is_limiter {
             refuse_reserved(&self.rules)?;
         }
+        let traffic = self
+            .observes_traffic
+            .then(|| TrafficMonitor::new(HashKey::random(), store.clock.now()));
         let values = ValueBudget::new(self.metric_values);
-        let active = ActiveRules::first(self.rules, &values)?;
+        let active = ActiveRules::first(self.rules, &values, &self.metering)?;
         let overrides = Overrides::default();
         active.adopt_restored(&store);
         overrides.adopt_restored(&store);
@@ -158,6 +247,8 @@ impl EngineBuilder {
             load: Mutex::new(None),
             next_swept: AtomicUsize::new(0),
             usage: UsageMonitor::default(),
+            traffic,
+            metering: self.metering,
         };
         Ok(Engine { state: Arc::new(state), backend: Arc::new(MemoryBackend) })
     }

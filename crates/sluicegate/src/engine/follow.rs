@@ -1,16 +1,17 @@
-//! Rules from files, followed while they change.
+//! Rules from files or another source, followed while they change, and while schedules and
+//! overrides change them.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use sluicegate_config::files::FileError;
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Invalid, Options, Source, load};
-use sluicegate_config::watch::{PollResult, Watch};
-use sluicegate_core::time::Timestamp;
+use sluicegate_config::watch::{PollResult, RulesSource, SourceError};
+use sluicegate_core::time::{CLOCK_SLACK, Timestamp};
 use sluicegate_rules::domain::Domain;
+use sluicegate_rules::resolve::{Resolved, resolve};
 use sluicegate_rules::set::RuleSet;
 
 use super::withheld::{REMOVAL_GRACE, REPORT_EVERY, WithheldDomain, Withholding};
@@ -35,6 +36,8 @@ pub enum Change {
     /// They are invalid or cannot be read: the rules are unchanged. The files are read again when
     /// they change, and every [`REPORT_EVERY`](super::REPORT_EVERY).
     Refused(RulesError),
+    /// A part of a schedule began or ended, or an override ended.
+    Switched(Reloaded),
     /// These domains are still withheld: reported again every
     /// [`REPORT_EVERY`](super::REPORT_EVERY).
     Withheld(Vec<WithheldDomain>),
@@ -51,23 +54,33 @@ pub enum Change {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RulesError {
-    /// A file cannot be read.
-    Unreadable(FileError),
+    /// A file cannot be read, or another source.
+    Unreadable(SourceError),
     /// The files are invalid.
     Invalid(Invalid),
     /// The rules cannot be enforced together.
     Unfit(String),
 }
 
-/// Follows rule files: see [`Engine::follow`].
+/// Follows a source of rules: see [`Engine::follow`].
 #[derive(Debug)]
 pub struct Follower {
     engine: Engine,
-    watch: Watch,
+    source: Box<dyn RulesSource>,
     options: Options,
     withholding: Withholding,
+    /// The rules that depend on the time.
+    timed: Option<TimedRules>,
     /// When the last reading failed; none after a valid one.
     failed: Option<Timestamp>,
+}
+
+/// Rules that are to be resolved again.
+#[derive(Debug)]
+struct TimedRules {
+    domains: Vec<Domain>,
+    resolved_at: Timestamp,
+    next: Timestamp,
 }
 
 /// A thread that follows files, until this is dropped.
@@ -78,6 +91,10 @@ pub struct Following {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Has a follower check its source at once; clones do the same.
+#[derive(Debug, Clone)]
+pub struct FollowWaker(Arc<FollowRequests>);
+
 /// Requests to the thread, beside its periodic poll.
 #[derive(Debug, Default)]
 struct FollowRequests {
@@ -85,10 +102,13 @@ struct FollowRequests {
     changed: Condvar,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A later one includes those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Next {
     #[default]
     Poll,
+    /// A poll at once.
+    PollNow,
     Reread,
     Stop,
 }
@@ -111,11 +131,25 @@ enum Next {
 /// ```
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Everything that is wrong with it. Rules with schedules or overrides are refused, since nothing
+/// would change them: see [`Engine::follow`].
 pub fn rules_of(text: &str) -> Result<RuleSet, RulesError> {
     let source = Source { name: "rules".to_owned(), text: text.to_owned() };
     let loaded = load(&[source], &Options::default()).map_err(RulesError::Invalid)?;
     compiled(loaded.domains)
+}
+
+/// The rules of a moment, and when they are to be resolved again.
+fn resolved(
+    domains: Vec<Domain>,
+    now: Timestamp,
+) -> Result<(RuleSet, Option<TimedRules>), RulesError> {
+    let written = domains.iter().any(Domain::is_timed).then(|| domains.clone());
+    let Resolved { domains, next } =
+        resolve(domains, now).map_err(|error| RulesError::Unfit(error.to_string()))?;
+    let timed = written.zip(next);
+    let timed = timed.map(|(domains, next)| TimedRules { domains, resolved_at: now, next });
+    Ok((compiled(domains)?, timed))
 }
 
 fn compiled(domains: Vec<Domain>) -> Result<RuleSet, RulesError> {
@@ -136,6 +170,7 @@ impl<B: ?Sized> Engine<B> {
     /// let (follower, _warnings) = engine.follow(watch, Default::default())?;
     /// let following = follower.start(RULES_POLL_INTERVAL, |change| match change {
     ///     Change::Taken { reloaded, .. } => eprintln!("rules reloaded: {reloaded:?}"),
+    ///     Change::Switched(reloaded) => eprintln!("rules switched: {reloaded:?}"),
     ///     Change::Refused(error) => eprintln!("rules kept as they were:\n{error}"),
     ///     Change::Withheld(domains) => domains.iter().for_each(|domain| eprintln!("{domain}")),
     /// })?;
@@ -148,11 +183,11 @@ impl<B: ?Sized> Engine<B> {
     /// unchanged.
     pub fn follow(
         &self,
-        mut watch: Watch,
+        mut source: impl RulesSource + 'static,
         options: Options,
     ) -> Result<(Follower, Vec<Problem>), RulesError> {
-        let sources = watch.read();
-        let mut follower = Follower::new(self, watch, options);
+        let sources = source.read();
+        let mut follower = Follower::new(self, Box::new(source), options);
         let (_, warnings) = follower.try_take_over(sources, self.ticks())?;
         Ok((follower, warnings))
     }
@@ -160,20 +195,24 @@ impl<B: ?Sized> Engine<B> {
     /// The same for files that do not exist yet, or are invalid: the rules stay until the files
     /// change.
     #[must_use]
-    pub fn follow_changes(&self, mut watch: Watch, options: Options) -> Follower {
+    pub fn follow_changes(
+        &self,
+        mut source: impl RulesSource + 'static,
+        options: Options,
+    ) -> Follower {
         // The caller knows their errors. This poll is the second one that follows each reading.
-        let _ = watch.read();
-        let _ = watch.poll();
+        let _ = source.read();
+        let _ = source.poll();
         let failed = Some(self.ticks());
-        Follower { failed, ..Follower::new(self, watch, options) }
+        Follower { failed, ..Follower::new(self, Box::new(source), options) }
     }
 }
 
 impl Follower {
-    fn new<B: ?Sized>(engine: &Engine<B>, watch: Watch, options: Options) -> Self {
+    fn new<B: ?Sized>(engine: &Engine<B>, source: Box<dyn RulesSource>, options: Options) -> Self {
         let withholding = Withholding::new(REMOVAL_GRACE);
         let engine = Engine { state: engine.state.clone(), backend: Arc::new(MemoryBackend) };
-        Self { engine, watch, options, withholding, failed: None }
+        Self { engine, source, options, withholding, timed: None, failed: None }
     }
 
     /// Sets how long a domain must be absent from the files until it is removed;
@@ -190,7 +229,7 @@ impl Follower {
     /// Checks the files once. The result, if they have changed.
     pub fn poll(&mut self) -> Option<Change> {
         let now = self.engine.ticks();
-        match self.watch.poll() {
+        match self.source.poll() {
             PollResult::Changed(sources) => Some(self.take_over(sources, now)),
             PollResult::Same
                 if self.failed.is_some_and(|at| now.since(at) >= span(REPORT_EVERY)) =>
@@ -202,18 +241,51 @@ impl Follower {
                 Some(self.take_over(Ok(sources), now))
             }
             PollResult::Same | PollResult::Changing => {
-                self.withholding.report_again(now).map(Change::Withheld)
+                self.switch().or_else(|| self.withholding.report_again(now).map(Change::Withheld))
             }
         }
     }
 
+    /// Resolves the rules again if it is time.
+    fn switch(&mut self) -> Option<Change> {
+        let now = self.engine.now();
+        let timed = self.timed.as_ref().filter(|timed| timed.is_due(now))?;
+        let (rules, timed) = match resolved(timed.domains.clone(), now) {
+            Ok(resolved) => resolved,
+            Err(error) => return self.refuse_switch(error),
+        };
+        match self.engine.reload(rules) {
+            Ok(reloaded) => {
+                self.timed = timed;
+                Some(Change::Switched(reloaded))
+            }
+            Err(error) => self.refuse_switch(RulesError::Unfit(error.to_string())),
+        }
+    }
+
+    /// The rules stay as they are, and are resolved again later.
+    fn refuse_switch(&mut self, error: RulesError) -> Option<Change> {
+        let now = self.engine.now();
+        if let Some(timed) = &mut self.timed {
+            (timed.resolved_at, timed.next) = (now, now.after(span(REPORT_EVERY)));
+        }
+        Some(Change::Refused(error))
+    }
+
+    /// How long to wait for the next poll: until rules are to be resolved, if that is sooner.
+    fn pause(&self, every: Duration) -> Duration {
+        let now = self.engine.now();
+        let until = self.timed.as_ref().map(|timed| timed.next.since(now).to_duration());
+        until.map_or(every, |until| until.min(every))
+    }
+
     /// Reads the files whether they have changed or not.
     pub fn reread(&mut self) -> Change {
-        let sources = self.watch.read();
+        let sources = self.source.read();
         self.take_over(sources, self.engine.ticks())
     }
 
-    fn take_over(&mut self, sources: Result<Vec<Source>, FileError>, now: Timestamp) -> Change {
+    fn take_over(&mut self, sources: Result<Vec<Source>, SourceError>, now: Timestamp) -> Change {
         match self.try_take_over(sources, now) {
             Ok((reloaded, warnings)) => {
                 self.failed = None;
@@ -230,7 +302,7 @@ impl Follower {
 
     fn try_take_over(
         &mut self,
-        sources: Result<Vec<Source>, FileError>,
+        sources: Result<Vec<Source>, SourceError>,
         now: Timestamp,
     ) -> Result<(Reloaded, Vec<Problem>), RulesError> {
         let sources = sources.map_err(RulesError::Unreadable)?;
@@ -238,10 +310,10 @@ impl Follower {
         let reading = (sources, &self.options);
         let served = self.engine.snapshot();
         let withholding = self.withholding.after(reading, &mut loaded, served.rules(), now);
-        let rules = compiled(loaded.domains)?;
+        let (rules, timed) = resolved(loaded.domains, self.engine.now())?;
         let reloaded = self.engine.reload(rules);
         let reloaded = reloaded.map_err(|error| RulesError::Unfit(error.to_string()))?;
-        self.withholding = withholding;
+        (self.withholding, self.timed) = (withholding, timed);
         Ok((reloaded, loaded.warnings))
     }
 
@@ -258,8 +330,8 @@ impl Follower {
         let received = requests.clone();
         let follow = move || {
             loop {
-                let change = match received.wait(every) {
-                    Next::Poll => self.poll(),
+                let change = match received.wait(self.pause(every)) {
+                    Next::Poll | Next::PollNow => self.poll(),
                     Next::Reread => Some(self.reread()),
                     Next::Stop => return,
                 };
@@ -274,10 +346,30 @@ impl Follower {
     }
 }
 
+impl TimedRules {
+    /// Whether another part holds, or may hold: the clock may have been set back.
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.next <= now || now.after(CLOCK_SLACK) < self.resolved_at
+    }
+}
+
 impl Following {
     /// Reads the files soon, whether they have changed or not, and reports the result.
     pub fn reread(&self) {
         self.requests.send(Next::Reread);
+    }
+
+    /// For a source that knows when it has changed.
+    #[must_use]
+    pub fn waker(&self) -> FollowWaker {
+        FollowWaker(self.requests.clone())
+    }
+}
+
+impl FollowWaker {
+    /// Checks the source soon, without waiting for the next periodic check.
+    pub fn wake(&self) {
+        self.0.send(Next::PollNow);
     }
 }
 
@@ -290,13 +382,13 @@ impl FollowRequests {
         }
         match *next {
             Next::Stop => Next::Stop,
-            Next::Poll | Next::Reread => std::mem::take(&mut *next),
+            Next::Poll | Next::PollNow | Next::Reread => std::mem::take(&mut *next),
         }
     }
 
     fn send(&self, next_wanted: Next) {
         let mut next = self.next.lock();
-        if *next != Next::Stop {
+        if next_wanted > *next {
             *next = next_wanted;
         }
         self.changed.notify_all();

@@ -17,7 +17,7 @@ use sluicegate_rules::rule::OnStoreFailure;
 use super::admission::{Admission, Combine, Group, Operation, repeat};
 use super::backend::{Applied, ApplyError, Backend, BoundStep, Call, StoreError, StoreFailure};
 use super::pools::{AllPools, PoolSearch};
-use super::{Checked, Engine, Returned, Snapshot};
+use super::{Checked, Engine, Returned};
 use crate::memory::UNCOUNTED;
 
 /// Why nothing is held, or nothing was settled. Nothing has changed.
@@ -246,6 +246,9 @@ impl<B: Backend + ?Sized> Engine<B> {
             let steps = std::slice::from_ref(&step);
             let verdict = match applied {
                 Ok(applied) => {
+                    if let Op::CommitPart { cost, .. } = op(&mut { step }) {
+                        rules.meter_settled(plan, at, cost);
+                    }
                     answers.push((index, applied.answer));
                     applied.answer.verdict
                 }
@@ -414,6 +417,11 @@ impl<B: Backend + ?Sized> Engine<B> {
             let (at, mut settled) =
                 self.apply_where_held((rules, plan), &all, step, &op, now).await;
             statuses[step.index].target = statuses[at].target;
+            if let (Ok(_), Op::Commit { cost, .. }) = (&settled, op(&mut { step }))
+                && !step.counter.has_slots_only()
+            {
+                rules.meter_settled(plan, at, cost);
+            }
             for op in [Op::Cancel { holder }, Op::Peek { cost: 0 }] {
                 // There may be a slot that was taken without a reservation.
                 if matches!(settled, Err(ApplyError::Refused(_))) {
@@ -437,25 +445,6 @@ impl<B: Backend + ?Sized> Engine<B> {
             None if is_limited => Err(HoldError::Unknown),
             None => Ok(0),
         }
-    }
-}
-
-impl Snapshot<'_> {
-    /// Counts the hits of a request, unless it was decided without its limits, or tries again; and
-    /// estimates the waits for slots.
-    pub(super) fn finish_held(&self, checked: &mut Checked, call: &Call<'_>) {
-        if checked.allowed || !call.retries {
-            self.count_decided(checked);
-        }
-        self.estimate_slot_waits(checked, call.now);
-    }
-
-    /// The same for a reservation.
-    pub(super) fn finish_reserved(&self, checked: &mut Checked, call: &Call<'_>) {
-        if checked.allowed || !call.retries {
-            self.count_reserved(checked);
-        }
-        self.estimate_slot_waits(checked, call.now);
     }
 }
 

@@ -78,6 +78,9 @@ impl MemoryBackend {
         if matches!(operation, Operation::Refund | Operation::Reset) {
             rules.observe_statuses(plan, statuses);
         }
+        if operation == Operation::Refund {
+            rules.meter_refund(plan, statuses);
+        }
         if !*allowed {
             rules.estimate_slot_waits(checked, now);
         }

@@ -12,10 +12,12 @@ mod follow;
 mod hold;
 mod inspect;
 mod memory;
+mod metering;
 mod pools;
 mod reload;
 mod slots;
 mod stats;
+mod traffic;
 mod unmatched;
 mod usage;
 mod value_stats;
@@ -38,12 +40,19 @@ use sluicegate_rules::set::RuleSet;
 pub use admission::{Checked, Operation, Returned, Status};
 pub use builder::EngineBuilder;
 #[cfg(feature = "config")]
-pub use follow::{Change, Follower, Following, RULES_POLL_INTERVAL, RulesError, rules_of};
+pub use follow::{
+    Change, FollowWaker, Follower, Following, RULES_POLL_INTERVAL, RulesError, rules_of,
+};
 pub use hold::HoldError;
 pub use inspect::{Inspected, LimitState};
 pub use memory::MemoryBackend;
+pub use metering::{MeteredUsage, UsageKind, UsageMeter, descriptor_text};
 pub use reload::Reloaded;
 pub use stats::Stats;
+pub use traffic::{
+    DISTINCT_STANDARD_ERROR, DistinctIdentities, HeavyHitters, IdentityHits, RULES_OBSERVED_MAX,
+    RuleTraffic, SKETCHED_PER_SECOND, TRACKED_IDENTITIES, TopIdentities,
+};
 pub use usage::{REMEMBERED_MAX, ThresholdReached, UsageListener};
 pub use value_stats::{ListedValue, ValueStats};
 #[cfg(feature = "tokio")]
@@ -56,7 +65,9 @@ use crate::limit::LimitError;
 use crate::memory::Memory;
 use active_rules::{ActiveRules, Overrides};
 use backend::{Backend, Call, Deferred, StoreError};
+use metering::Metering;
 use stats::NearLimit;
+use traffic::TrafficMonitor;
 use usage::UsageMonitor;
 use value_stats::ValueBudget;
 
@@ -125,6 +136,9 @@ struct EngineState {
     /// The rule whose memory is swept next.
     next_swept: AtomicUsize,
     usage: UsageMonitor,
+    /// Observer of traffic, if it is on.
+    traffic: Option<TrafficMonitor>,
+    metering: Metering,
 }
 
 /// What limiters are made of, beside their limits.

@@ -71,7 +71,13 @@ impl<B: ?Sized> Engine<B> {
         let old = self.state.active.load_full();
         let Joined { slots, moved, newly_elastic, removed, reloaded } = join(&old, &rules);
         let unmatched = unmatched::counters(&rules, Some(&old));
-        let active = Arc::new(ActiveRules::new(rules, slots, unmatched, &self.state.values));
+        let active = Arc::new(ActiveRules::new(
+            rules,
+            slots,
+            unmatched,
+            &self.state.values,
+            &self.state.metering,
+        ));
         // A limiter that a request creates from here on by the old rules is moved by the first
         // request with the new ones.
         let moved: Vec<_> = moved

@@ -11,6 +11,7 @@ use sluicegate_rules::rule::Limits;
 use sluicegate_rules::set::RuleNo;
 
 use super::admission::{ChargeMode, ChargedLimits, Operation, Status, first_same, largest_cost};
+use super::backend::Call;
 use super::{Checked, Snapshot};
 use crate::answer::Policy;
 use crate::striped::Striped;
@@ -114,13 +115,16 @@ impl Snapshot<'_> {
         self.engine.overrides.hits().read().into()
     }
 
-    /// Counts a hit by the verdicts of its steps, and observes the usage of its identities.
+    /// Counts a hit by the verdicts of its steps, and observes and meters the usage of its
+    /// identities.
     pub fn count(&self, plan: &Plan, statuses: &[Status]) {
         self.count_hits(plan, statuses);
         self.observe_statuses(plan, statuses);
+        self.meter_hits(plan, statuses);
     }
 
     fn count_hits(&self, plan: &Plan, statuses: &[Status]) {
+        let traffic = self.engine.traffic.as_ref().map(|monitor| (monitor, monitor.begin()));
         for (index, (step, status)) in plan.steps().iter().zip(statuses).enumerate() {
             let Some(mode) = self.charge_mode(Operation::Hit, step) else { continue };
             let ChargeMode { limits, is_once, .. } = mode;
@@ -129,6 +133,11 @@ impl Snapshot<'_> {
                 ChargedLimits::Rule(no) => {
                     let cost = if is_once { largest_cost(plan, index) } else { step.cost };
                     self.count_one(no, cost, &status.verdict, || plan.identity(step));
+                    if let Some((monitor, weight)) = traffic
+                        && let Some(state) = self.rule_state(no).traffic(monitor)
+                    {
+                        monitor.observe(state, weight, plan.identity(step), cost, &status.verdict);
+                    }
                 }
                 ChargedLimits::Override(limit) => {
                     let (max, near) = (u64::from(limit.requests_per_unit), self.engine.near_limit);
@@ -143,6 +152,7 @@ impl Snapshot<'_> {
     pub fn count_decided(&self, checked: &Checked) {
         self.count_reserved(checked);
         self.observe_usage(checked);
+        self.meter_decided(checked);
     }
 
     /// The same for a reservation, whose usage is known when it is settled.
@@ -150,6 +160,26 @@ impl Snapshot<'_> {
         if checked.listed().is_none() && checked.denied_unmatched().is_none() {
             self.count_hits(&checked.plan, &checked.statuses);
         }
+    }
+
+    /// Counts the hits of a request, unless it was decided without its limits, or tries again; and
+    /// estimates the waits for slots.
+    pub(super) fn finish_held(&self, checked: &mut Checked, call: &Call<'_>) {
+        if checked.allowed || !call.retries {
+            self.count_decided(checked);
+        }
+        self.estimate_slot_waits(checked, call.now);
+    }
+
+    /// The same for a reservation.
+    pub(super) fn finish_reserved(&self, checked: &mut Checked, call: &Call<'_>) {
+        if checked.allowed || !call.retries {
+            self.count_reserved(checked);
+        }
+        if !checked.allowed && !call.retries {
+            self.meter_decided(checked);
+        }
+        self.estimate_slot_waits(checked, call.now);
     }
 
     #[inline]

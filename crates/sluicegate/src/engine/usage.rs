@@ -21,10 +21,10 @@ use parking_lot::Mutex;
 use sluicegate_core::time::Timestamp;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{Plan, Target};
-use sluicegate_rules::set::{RuleNo, RuleSet, write_readable};
+use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::admission::{Checked, Status};
-use super::{Engine, Snapshot};
+use super::{Engine, Snapshot, descriptor_text};
 
 /// Maximum number of identities whose reported thresholds are remembered.
 pub const REMEMBERED_MAX: usize = 65_536;
@@ -258,10 +258,7 @@ impl ThresholdReached<'_> {
     /// percent-encoded; values that share a counter are named by their descriptor.
     #[must_use]
     pub fn descriptor(&self) -> String {
-        let mut text = Vec::new();
-        write_readable(self.identity, &mut text);
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.split_once('|').map_or_else(String::new, |(_, entries)| entries.to_owned())
+        descriptor_text(self.identity)
     }
 }
 

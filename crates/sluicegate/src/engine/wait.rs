@@ -114,7 +114,7 @@ impl<B: Backend + ?Sized> Engine<B> {
         let deadline = started.after(max_wait);
         let poll_interval = self.backend().slot_waiting().poll_interval;
         let mut checked = Checked::default();
-        let mut turn = Turn { engine: self, request, holder, is_booked: false };
+        let mut turn = Turn { engine: self, request, holder, is_booked: false, is_counted: false };
         let mut queue = SlotQueue::default();
         let (decided_by, decided_at, max_wait) = loop {
             let rules = self.snapshot();
@@ -138,6 +138,7 @@ impl<B: Backend + ?Sized> Engine<B> {
                     Some(_) => rules.finish_reserved(&mut checked, &call),
                     None => rules.finish_held(&mut checked, &call),
                 }
+                turn.is_counted = ttl.is_none();
                 break (rules.owned(), now, max_wait);
             };
             drop(rules);
@@ -223,9 +224,20 @@ impl<B: Backend + ?Sized> Engine<B> {
 
     /// Cancels a turn that [`Engine::book`] has booked, without waiting for the store.
     pub fn cancel_turn(&self, request: &Request<'_>, holder: Holder) {
+        self.cancel_booked(request, holder, true);
+    }
+
+    /// The same for a turn that may not have been counted.
+    fn cancel_booked(&self, request: &Request<'_>, holder: Holder, is_counted: bool) {
         let (rules, mut plan) = (self.snapshot(), Plan::default());
         let steps = booked_steps(&rules, request, &mut plan);
         self.backend().cancel_in_background(&steps, holder, self.now());
+        if is_counted {
+            // By the first pool of each descriptor, whichever has booked it.
+            let first = steps.iter().filter(|step| step.index < request.descriptors.len());
+            let first: Vec<_> = first.map(|step| (step.index, step.cost)).collect();
+            rules.meter_cancelled(&plan, &first);
+        }
     }
 
     /// Replaces a denial after the longest wait by that of a plain check: when a client may retry
@@ -319,12 +331,14 @@ struct Turn<'a, B: Backend + ?Sized> {
     request: &'a Request<'a>,
     holder: Holder,
     is_booked: bool,
+    /// Whether its usage is metered already.
+    is_counted: bool,
 }
 
 impl<B: Backend + ?Sized> Drop for Turn<'_, B> {
     fn drop(&mut self) {
         if self.is_booked {
-            self.engine.cancel_turn(self.request, self.holder);
+            self.engine.cancel_booked(self.request, self.holder, self.is_counted);
         }
     }
 }

@@ -18,6 +18,7 @@ use sluicegate_rules::limit::{LimitConfig, continued, names};
 use sluicegate_rules::rule::Consistency;
 use sluicegate_rules::set::{Configured, RuleSet};
 
+use super::rule::timing::override_line;
 use super::rule::{LocatedRule, contents, limits, text};
 
 /// A set of rules, with the domains that it was compiled from.
@@ -181,6 +182,7 @@ fn domain_diff<'a>(
     compare("allow list", old.allow, new.allow);
     compare("deny list", old.deny, new.deny);
     compare("forward auth", old.forward_auth, new.forward_auth);
+    compare("override", old.overrides, new.overrides);
     DomainDiff { name, change, rules, same, settings }
 }
 
@@ -190,6 +192,7 @@ struct Lists {
     allow: Vec<String>,
     deny: Vec<String>,
     forward_auth: Vec<String>,
+    overrides: Vec<String>,
 }
 
 impl Lists {
@@ -201,6 +204,7 @@ impl Lists {
             allow: domain.allow.iter().map(ToString::to_string).collect(),
             deny: domain.deny.iter().map(ToString::to_string).collect(),
             forward_auth: [descriptors, remarks].concat(),
+            overrides: domain.overrides.iter().map(override_line).collect(),
         }
     }
 }
@@ -308,7 +312,7 @@ fn changes(
     (whole, named.unwrap_or_default())
 }
 
-/// What tells the counters of a rule apart: keys, and what replaces values that share a counter.
+/// Identity of the counters of a rule: keys, and the nodes of values that share a counter.
 fn counted_by<'a>(rule: &LocatedRule<'a>) -> Vec<(&'a str, Counter, Option<&'a str>)> {
     let of_node = |node: &Configured<'a>| {
         let is_shared = node.counter() != Counter::PerValue;

@@ -4,6 +4,7 @@ use serde_json::Value;
 use sluicegate_core::mode::Mode;
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::explain::{DescriptorTrace, Lookup, TraceEnd};
+use sluicegate_rules::overrides::{OverrideChange, TemporaryOverride};
 use sluicegate_rules::plan::{DomainStatus, List, Plan, Step, Target};
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
 use sluicegate_rules::rule::{Limits, RuleConfig};
@@ -12,6 +13,7 @@ use sluicegate_rules::set::{RuleNo, RuleSet};
 use super::decision::{Capacity, CurrentDecision};
 use super::hints::{unknown_domain, why_not};
 use super::render;
+use super::rule::timing::{override_line, timing};
 use super::rule::{LocatedRule, json, text};
 use crate::engine::{Checked, Snapshot, Status};
 
@@ -34,6 +36,8 @@ pub(super) struct ListedEntry {
     pub(super) list: List,
     pub(super) descriptor: usize,
     pub(super) entry: String,
+    /// The override that put it there.
+    pub(super) by: Option<String>,
 }
 
 /// An explained descriptor.
@@ -55,6 +59,8 @@ pub(super) struct AppliedRule {
     pub(super) id: String,
     /// The limits, as text.
     pub(super) limits: Vec<String>,
+    /// What depends on the time, as text.
+    pub(super) timing: Vec<String>,
     /// The settings of the rule, as text.
     pub(super) settings: Option<String>,
     /// The pools of the rule, in their order, where it has more than one.
@@ -158,6 +164,7 @@ pub(super) fn explain_with<'a>(
             list: listed.list,
             descriptor,
             entry: format!("{}={}", entry.key, entry.value),
+            by: override_of(set, request.domain, listed.list, &entry),
         }
     });
     let unknown_domain = match plan.domain() {
@@ -167,6 +174,16 @@ pub(super) fn explain_with<'a>(
     let why = why(checked.allowed, listed.as_ref(), &descriptors);
     let (domain, hits, allowed) = (request.domain, request.hits, checked.allowed);
     Explanation { domain, hits, unknown_domain, listed, descriptors, allowed, why }
+}
+
+/// The override that put an entry on a list.
+fn override_of(set: &RuleSet, domain: &str, list: List, entry: &Entry<'_>) -> Option<String> {
+    let all = set.domain(domain).map(|domain| set.overrides(domain)).unwrap_or_default();
+    let is_of_list = |one: &&TemporaryOverride| {
+        one.is_listed() && (one.change == OverrideChange::Block) == (list == List::Deny)
+    };
+    let found = all.iter().filter(is_of_list).find(|one| one.matches_entry(entry.key, entry.value));
+    found.map(override_line)
 }
 
 /// Peeks the counters; returns the verdicts and the cost peeked for each descriptor.
@@ -241,6 +258,7 @@ fn by_rule(set: &RuleSet, no: RuleNo, trace: &DescriptorTrace<'_>) -> AppliedRul
     AppliedRule {
         id: located.id(),
         limits: text::limits(&rule.limits),
+        timing: timing(rule),
         settings: Some(text::settings(rule).join(" · ")),
         pools: located.pools(),
         promise: text::promise(rule),
@@ -269,6 +287,7 @@ fn by_override(limit: Override, domain: &str, entries: &[Entry<'_>]) -> AppliedR
     AppliedRule {
         id: "the limit that came with it".to_owned(),
         limits: vec![text::envoy(requests_per_unit, unit)],
+        timing: Vec::new(),
         settings: None,
         pools: Vec::new(),
         promise: None,
@@ -356,14 +375,13 @@ fn why(
     listed: Option<&ListedEntry>,
     descriptors: &[DescriptorExplanation<'_>],
 ) -> String {
-    match listed {
-        Some(ListedEntry { list: List::Deny, entry, .. }) => {
-            return format!("denied: `{entry}` is on the deny list");
-        }
-        Some(ListedEntry { list: List::Allow, entry, .. }) => {
-            return format!("allowed, not counted: `{entry}` is on the allow list");
-        }
-        None => {}
+    if let Some(ListedEntry { list, entry, by, .. }) = listed {
+        let (verdict, list) = match list {
+            List::Deny => ("denied", "deny"),
+            List::Allow => ("allowed, not counted", "allow"),
+        };
+        let by = by.as_ref().map(|by| format!(" by an override: {by}")).unwrap_or_default();
+        return format!("{verdict}: `{entry}` is on the {list} list{by}");
     }
     let decisions = || {
         let applied = descriptors.iter().filter_map(|one| one.applied.as_ref());

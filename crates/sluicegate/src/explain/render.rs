@@ -50,6 +50,7 @@ fn descriptor_text(one: &DescriptorExplanation<'_>) -> String {
     let Some(applied) = &one.applied else { return out };
     row("rule", &applied.id);
     applied.limits.iter().for_each(|limit| row("limit", limit));
+    applied.timing.iter().for_each(|line| row("time", line));
     if let Some(settings) = &applied.settings {
         row("settings", settings);
     }

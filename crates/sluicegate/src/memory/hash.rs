@@ -5,10 +5,19 @@
 //! instructions than through the `Hasher` trait (`docs/DESIGN.md` has the figures). Tests compare
 //! it with the crate `siphasher`.
 
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
 /// The secret that hashes depend on.
 #[derive(Clone, Copy)]
-pub(super) struct HashKey {
-    pub(super) words: [u64; 2],
+pub(crate) struct HashKey {
+    pub(crate) words: [u64; 2],
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(hidden)")
+    }
 }
 
 struct Sip {
@@ -16,9 +25,15 @@ struct Sip {
 }
 
 impl HashKey {
+    /// A random key.
+    pub(crate) fn random() -> Self {
+        let random = RandomState::new();
+        Self { words: [random.hash_one(0u8), random.hash_one(1u8)] }
+    }
+
     /// The hash of `bytes` under this key.
     #[inline]
-    pub(super) fn hash(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         let [k0, k1] = self.words;
         let mut sip = Sip {
             v: [

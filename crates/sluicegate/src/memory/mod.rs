@@ -15,14 +15,13 @@ pub(crate) mod table;
 pub(crate) mod tests;
 pub(crate) mod word;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::snapshot::{Restored, Sink};
-use hash::HashKey;
+pub(crate) use hash::HashKey;
 use lanes::Budget;
 pub(crate) use prefetch::prefetch;
 pub(crate) use shard::word_of;
@@ -117,9 +116,7 @@ impl Memory {
     /// ```
     #[must_use]
     pub fn with_entries(max: usize) -> Self {
-        // Two words of randomness from the standard library.
-        let random = RandomState::new();
-        Self::with_key(max, [random.hash_one(0u8), random.hash_one(1u8)])
+        Self::with_key(max, HashKey::random().words)
     }
 
     pub(crate) fn with_key(max: usize, key: [u64; 2]) -> Self {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CounterChange, DiffKind, DomainDiff, RuleDiff, RulesDiff, SettingDiff};
 use crate::explain::rule::text::{counted, counters, limits, plainly, settings};
+use crate::explain::rule::timing::timing;
 use crate::explain::rule::{LocatedRule, json};
 
 impl RulesDiff<'_> {
@@ -149,6 +150,7 @@ impl SettingDiff {
 /// The limits of a rule, how they are enforced, and its counters.
 fn in_words(rule: &LocatedRule<'_>) -> Vec<String> {
     let mut all = limits(&rule.rule().limits);
+    all.extend(timing(rule.rule()));
     all.extend(settings(rule.rule()));
     all.push(counters(rule));
     all

@@ -13,7 +13,7 @@ use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::rule::{Consistency, Limits};
 use sluicegate_rules::unit::Unit;
 
-use super::{LocatedRule, text, varies};
+use super::{LocatedRule, text, timing, varies};
 
 /// A rule with all of its properties.
 ///
@@ -40,6 +40,8 @@ pub fn rule(located: &LocatedRule<'_>) -> Value {
         "way": located.path(),
         "name": rule.name,
         "limits": limits(&rule.limits),
+        "schedule": timing::schedule_json(rule),
+        "overridden": timing::override_json(rule),
         "mode": mode(rule.mode),
         "cost": rule.cost,
         "consistency": consistency(rule.consistency),
@@ -59,7 +61,7 @@ pub fn rule(located: &LocatedRule<'_>) -> Value {
 }
 
 /// The limits of a rule.
-fn limits(limits: &Limits) -> Value {
+pub(super) fn limits(limits: &Limits) -> Value {
     match limits {
         Limits::Unlimited => json!([{ "unlimited": true, "in_words": "unlimited, not counted" }]),
         Limits::Envoy { requests_per_unit, unit } => json!([envoy(*requests_per_unit, *unit)]),

@@ -14,6 +14,7 @@ use sluicegate_rules::set::{Configured, RuleNo, RuleSet};
 use crate::estimate::{Estimate, bytes_per_identity};
 
 pub mod text;
+pub mod timing;
 
 /// A rule, and the descriptors that lead to it.
 #[derive(Debug, Clone)]
