@@ -34,7 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
 
     let Ok(part) = part.parse::<Part>() else { return };
     assert_eq!(part.to_string().parse::<Part>().as_ref(), Ok(&part));
-    let mapping = Mapping { descriptors: vec![vec![("key".into(), part.clone())]], hits: Some(part) };
+    let descriptor = vec![("key".into(), part.clone())];
+    let mapping = Mapping { descriptors: vec![descriptor.into()], hits: Some(part) };
     let headers = headers.as_slice();
     let request = Attributes {
         client_ip: Some(client),
@@ -43,6 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
         host: Some(uri),
         uri: Some(uri),
         headers: &headers,
+        identity: None,
     };
     if let Ok(described) = mapping.describe(&request) {
         described.with_request("web", |request| {

@@ -1,17 +1,21 @@
 //! The parts that every protocol shares, and how a service's modes turn verdicts into an answer.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::HeaderMap;
+use serde_json::{Value, json};
 use sluicegate::backend::{Backend, Combine, admits};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::request::Request;
+use sluicegate::rules::set::write_readable;
 use sluicegate::{Checked, Engine, Snapshot, Status, Timestamp};
 use sluicegate_redis::RedisBackend;
+use sluicegate_rulestore::RuleStore;
 
 use crate::admin::AdminExtension;
 use crate::auth::{AuthEndpoint, AuthError, AuthGuard};
+use crate::candidate::Candidate;
 use crate::health::Health;
 use crate::idempotency::{IdempotencyTable, StoredResponse};
 use crate::logs::events;
@@ -23,7 +27,9 @@ use crate::rls::response::Code;
 use crate::status::{denying_rule, is_unlimited};
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 use crate::traces::{Span, Tracer};
+use crate::traffic::Traffic;
 use crate::unmatched::UnknownDomains;
+use crate::usage::UsageRecorder;
 
 /// Engine, options, health, telemetry, tracer and reservations of a service. Clones share them.
 ///
@@ -64,8 +70,12 @@ struct AppInner {
     auth: AuthGuard,
     memory: MemoryBudget,
     unknown_domains: UnknownDomains,
+    usage: Option<Arc<UsageRecorder>>,
     metrics: Mutex<Vec<Arc<dyn MetricsSource>>>,
     admin: Mutex<Vec<Arc<dyn AdminExtension>>>,
+    rule_store: OnceLock<RuleStore>,
+    traffic: Option<Traffic>,
+    candidate: Arc<Candidate>,
 }
 
 /// Builds an [`App`].
@@ -88,6 +98,12 @@ impl AppBuilder {
         self
     }
 
+    /// Recorder of usage, which is the meter of the engine; none by default.
+    pub fn usage(mut self, usage: Option<Arc<UsageRecorder>>) -> Self {
+        self.inner.usage = usage;
+        self
+    }
+
     /// Tracer; off by default.
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.inner.tracer = tracer;
@@ -103,6 +119,12 @@ impl AppBuilder {
     /// Memory budget of all endpoints.
     pub fn memory_budget(mut self, memory: MemoryBudget) -> Self {
         self.inner.memory = memory;
+        self
+    }
+
+    /// Traffic statistics; off by default.
+    pub fn traffic(mut self, traffic: Traffic) -> Self {
+        self.inner.traffic = Some(traffic);
         self
     }
 
@@ -135,6 +157,7 @@ impl App {
         let inner = AppInner {
             engine,
             redis: None,
+            usage: None,
             options: Options::default(),
             health,
             telemetry: Telemetry::default(),
@@ -146,6 +169,9 @@ impl App {
             unknown_domains: UnknownDomains::default(),
             metrics: Mutex::default(),
             admin: Mutex::default(),
+            rule_store: OnceLock::new(),
+            traffic: None,
+            candidate: Arc::default(),
         };
         AppBuilder { inner }
     }
@@ -199,6 +225,20 @@ impl App {
         &self.inner.telemetry
     }
 
+    /// Traffic statistics, if they are on.
+    #[inline]
+    #[must_use]
+    pub fn traffic(&self) -> Option<&Traffic> {
+        self.inner.traffic.as_ref()
+    }
+
+    /// Rules that run beside the enforced ones, if there are any.
+    #[inline]
+    #[must_use]
+    pub fn candidate(&self) -> &Arc<Candidate> {
+        &self.inner.candidate
+    }
+
     /// Unknown domains that were logged.
     pub(crate) fn unknown_domains(&self) -> &UnknownDomains {
         &self.inner.unknown_domains
@@ -214,6 +254,17 @@ impl App {
         self.inner.admin.lock().unwrap_or_else(PoisonError::into_inner).push(extension);
     }
 
+    /// Where the rules come from, with their revisions; none of an app without a server.
+    #[must_use]
+    pub fn rule_store(&self) -> Option<&RuleStore> {
+        self.inner.rule_store.get()
+    }
+
+    pub(crate) fn set_rule_store(&self, store: RuleStore) {
+        // A process has one.
+        let _ = self.inner.rule_store.set(store);
+    }
+
     pub(crate) fn admin_extensions(&self) -> Vec<Arc<dyn AdminExtension>> {
         self.inner.admin.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -221,6 +272,12 @@ impl App {
     pub(crate) fn put_added_metrics(&self, page: &mut Page) {
         let sources = self.inner.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         sources.iter().for_each(|source| source.put(page));
+    }
+
+    /// Recorder of usage, if it is recorded.
+    #[must_use]
+    pub fn usage(&self) -> Option<&Arc<UsageRecorder>> {
+        self.inner.usage.as_ref()
     }
 
     /// Memory budget of all endpoints.
@@ -273,10 +330,29 @@ impl App {
         }
     }
 
-    /// The code of the whole request, with the service's quota and shadow modes applied. Denials
-    /// are logged.
+    /// The code of the whole request, with the service's quota and shadow modes applied. It is part
+    /// of the traffic statistics, a candidate checks it too, and denials are logged.
     #[must_use]
     pub fn code_of(&self, rules: &Snapshot<'_>, request: &Request<'_>, checked: &Checked) -> Code {
+        let code = self.code_of_attempt(rules, request, checked);
+        if let Some(traffic) = &self.inner.traffic {
+            traffic.record(code, rules, request, checked, || self.engine().now());
+            if code == Code::OverLimit {
+                traffic.publish_denial(|| self.denial_json(rules, request, checked));
+            }
+        }
+        self.inner.candidate.observe(self, rules, request, checked);
+        code
+    }
+
+    /// The same for an attempt that is repeated while it is denied: not part of the statistics.
+    #[must_use]
+    pub fn code_of_attempt(
+        &self,
+        rules: &Snapshot<'_>,
+        request: &Request<'_>,
+        checked: &Checked,
+    ) -> Code {
         if self.would_allow(rules, checked) {
             return Code::Ok;
         }
@@ -287,6 +363,28 @@ impl App {
         }
         self.log_denial(rules, request, checked);
         Code::OverLimit
+    }
+
+    /// A denied request as an event.
+    fn denial_json(&self, rules: &Snapshot<'_>, request: &Request<'_>, checked: &Checked) -> Value {
+        let denies = |status: &Status| !status.verdict.is_allowed();
+        let index = checked.statuses.iter().position(denies);
+        let step = index.and_then(|index| checked.plan.steps().get(index));
+        let mut identity = Vec::new();
+        if let Some(step) = step {
+            write_readable(checked.plan.identity(step), &mut identity);
+        }
+        let identity = String::from_utf8_lossy(&identity);
+        let descriptor = identity.split_once('|').map(|(_, entries)| shortened(entries));
+        let wait = index.and_then(|index| checked.statuses[index].verdict.retry_after());
+        json!({
+            "domain": shortened(request.domain),
+            "rule": self.denied_by(rules, checked),
+            "descriptor": descriptor,
+            "listed": checked.listed().is_some(),
+            "unmatched": checked.denied_unmatched().is_some(),
+            "retry_after_ms": wait.map(|wait| wait.as_micros() / 1_000),
+        })
     }
 
     fn log_denial(&self, rules: &Snapshot<'_>, request: &Request<'_>, checked: &Checked) {
@@ -332,4 +430,11 @@ impl App {
             Target::None(_) | Target::Replaced(_) | Target::Override(_) => false,
         }
     }
+}
+
+/// The beginning of a text that a client sent.
+fn shortened(text: &str) -> &str {
+    const CHARS_MAX: usize = 256;
+    let end = text.char_indices().nth(CHARS_MAX).map_or(text.len(), |(end, _)| end);
+    &text[..end]
 }

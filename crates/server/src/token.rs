@@ -38,11 +38,12 @@ impl Token {
     /// Whether the headers contain the token.
     #[must_use]
     pub fn authorizes(&self, headers: &HeaderMap) -> bool {
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some((scheme, secret)) = value.and_then(|text| text.split_once(' ')) else {
-            return false;
-        };
-        scheme.eq_ignore_ascii_case("bearer") && self.matches(secret.trim())
+        bearer(headers).is_some_and(|secret| self.matches(secret))
+    }
+
+    /// The secret, to hash it.
+    pub(crate) fn secret(&self) -> &str {
+        &self.0
     }
 
     /// Compares in a time that depends only on the length.
@@ -52,6 +53,13 @@ impl Token {
         let differ = secret.iter().zip(guess).fold(0, |differ, (a, b)| differ | (a ^ b));
         differ == 0 && secret.len() == guess.len()
     }
+}
+
+/// The secret of `Authorization: Bearer …`.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
 impl fmt::Debug for Token {

@@ -43,9 +43,10 @@ fn service(rules: RuleSet) -> App {
     App::new(Engine::builder(rules).clock(ManualClock::new()).build().unwrap())
 }
 
-/// An endpoint without a token.
+/// An endpoint on loopback without a token.
 fn open() -> Router {
-    let options = Options { config: json!({ "store": "memory" }), ..Options::default() };
+    let config = json!({ "store": "memory" });
+    let options = Options { config, is_loopback: true, ..Options::default() };
     router(service(rules_of(RULES).unwrap()), options)
 }
 
@@ -126,7 +127,11 @@ async fn probes_are_told_whether_it_is_ready_and_why_not() {
 
 #[tokio::test]
 async fn with_a_token_only_probes_go_without_it() {
-    let options = Options { token: Some(Token::new("open sesame").unwrap()), config: json!({}) };
+    let options = Options {
+        token: Some(Token::new("open sesame").unwrap()),
+        config: json!({}),
+        ..Options::default()
+    };
     let unknown = ["/nothing", "/debug/pprof/heap"];
     for path in PATHS.into_iter().map(|(path, _)| path).chain(unknown) {
         // A service each: wrong tokens are limited.
@@ -282,12 +287,18 @@ async fn who_asks_for_something_else_learns_what_there_is() {
     let answer = get(&app, "/metricz").await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
     let told = answer.error("not_found");
-    assert!(told.starts_with("there is no `/metricz`; there are /, /config,"), "{told}");
+    assert!(
+        told.starts_with("there is no `/metricz`; there are /, /api/v1/openapi.json, /config,"),
+        "{told}"
+    );
     for (path, _) in PATHS {
         let answer = ask(&app, Request::builder().method(Method::POST).uri(path)).await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
         let (allow, methods) = match path {
             "/load" => ("GET,HEAD,PUT", "GET or PUT"),
+            path if path.starts_with("/api/") => {
+                ("GET,HEAD", "one that /api/v1/openapi.json names")
+            }
             _ => ("GET,HEAD", "GET"),
         };
         assert_eq!(answer.header(header::ALLOW), allow, "{path}");

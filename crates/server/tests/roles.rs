@@ -177,7 +177,11 @@ async fn negative_hits_over_json_are_for_operators() {
 async fn guesses_of_the_token_are_bounded() {
     let (app, service, clock) = remote(RefundPolicy::Proven);
     let config = json!({});
-    let options = admin::Options { token: Some(Token::new(SECRET).unwrap()), config };
+    let options = admin::Options {
+        token: Some(Token::new(SECRET).unwrap()),
+        config,
+        ..admin::Options::default()
+    };
     let operators = admin::router(service.clone(), options);
     let keys = |secret: &str| {
         let request =

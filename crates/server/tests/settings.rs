@@ -102,13 +102,14 @@ fn what_is_set_and_has_no_effect_is_told() {
 
 #[test]
 fn what_would_limit_nothing_silently_is_refused() {
-    let error = wrong(&[("CONFIG_TYPE", "GRPC_XDS_SOTW")]);
-    let beginning = "CONFIG_TYPE: must be `FILE`, got `GRPC_XDS_SOTW`: rules come from files here";
+    let error = wrong(&[("CONFIG_TYPE", "XDS")]);
+    let beginning = "CONFIG_TYPE: must be one of `FILE`, `GRPC_XDS_SOTW`, got `XDS`";
     assert!(error.starts_with(beginning), "{error}");
-    assert!(error.contains("SLUICEGATE_RULES (or RUNTIME_ROOT)"), "{error}");
-    let error = wrong(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("RUNTIME_ROOT", "/data")]);
-    assert!(error.starts_with(beginning) && !error.contains("RUNTIME_ROOT"), "{error}");
-    assert!(error.contains("write them to files in `/data/config`"), "{error}");
+    let xds = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("RUNTIME_ROOT", "/data")];
+    let rules = read(&xds).rules;
+    assert!(rules.xds.is_some() && rules.paths.is_empty(), "{rules:?}");
+    let own = Vars::new([xds[0], ("SLUICEGATE_RULES", "/etc/rules")]);
+    assert!(Settings::read(&own).unwrap().0.rules.xds.is_none(), "ours has precedence");
     let files = read(&[("CONFIG_TYPE", "file")]).rules.paths;
     assert_eq!(files, [PathBuf::from("/srv/runtime_data/current/config")], "not the example");
     let error = wrong(&[("BACKEND_TYPE", "redis"), ("REDIS_POOL_SIZE", "5")]);
@@ -467,4 +468,12 @@ fn counters_go_to_statsd_where_it_is_named() {
     assert_eq!(Settings::read(&off).unwrap().0.statsd, None);
     assert!(wrong(&[("USE_DOG_STATSD", "true")]).contains("set USE_STATSD=true"));
     assert!(wrong(&[("STATS_FLUSH_INTERVAL", "0s")]).contains("at least `10ms`"));
+}
+
+#[test]
+fn tokens_with_roles_open_the_admin_address_to_other_hosts() {
+    let admin = ("SLUICEGATE_ADMIN", "0.0.0.0:6070");
+    assert!(wrong(&[admin]).contains("set SLUICEGATE_ADMIN_TOKENS"));
+    let settings = read(&[admin, ("SLUICEGATE_ADMIN_TOKENS", "tokens.yaml")]);
+    assert!(!settings.admin.ip().is_loopback());
 }

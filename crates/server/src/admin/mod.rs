@@ -1,45 +1,74 @@
-//! Admin endpoint on its own port: health, metrics, rules, leases and configuration, read-only
-//! except the load signal.
-//!
-//! With a token, all paths except the probes `/live` and `/ready` require it.
+//! Admin endpoint on its own port: health, metrics, rules, leases, configuration, and the JSON API
+//! of operators under `/api/v1`. `access` decides who may have which path; a change through the API
+//! is an entry of the audit log.
 
+pub(crate) mod access;
+mod audit;
+mod console;
+mod envelope;
 mod extension;
+mod keys;
+mod openapi;
+mod overrides;
 mod rlconfig;
+mod rules;
+mod session;
+mod statistics;
+mod token_file;
+mod traffic;
+mod usage;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{Html, IntoResponse, Response};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use serde_json::{Value, json};
 use sluicegate::Engine;
 use sluicegate::rules::set::{RuleSet, write_readable};
 use sluicegate_redis::{LeaseInfo, RedisBackend};
+use sluicegate_rulestore::{Revision, RevisionState, RuleStore};
 use tokio::sync::Semaphore;
 
 use crate::app::App;
-use crate::auth::{AuthEndpoint, AuthError};
-use crate::http::Peer;
 use crate::metrics;
 use crate::token::Token;
 
+pub(crate) use self::access::LOGIN;
+use self::access::{Access, AdminTokens, Refusal};
+pub use self::access::{Caller, Role};
+pub use self::audit::{AuditEntry, AuditLog};
 pub use self::extension::{AdminExtension, AdminRequest, AdminResponse};
+pub use self::openapi::openapi;
+pub(crate) use self::rules::body_bytes_max;
+use self::statistics::AdminStatistics;
+pub(crate) use self::token_file::TokenFile;
+pub(crate) use self::traffic::summary;
 
 /// Settings of the admin endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Token that requests must have; without one the endpoint is open, which suits loopback only.
+    /// Token of the role `edit`. Without any token the endpoint is open, which suits loopback only.
     pub token: Option<Token>,
+    /// Further tokens, each with a role.
+    pub tokens: Option<AdminTokens>,
+    /// Whether only this machine reaches the endpoint: the console needs a token elsewhere.
+    pub is_loopback: bool,
+    /// Changes through the API.
+    pub audit: Arc<AuditLog>,
     /// Effective configuration, without secrets.
     pub config: Value,
 }
 
 /// Paths, with their descriptions.
-pub const PATHS: [(&str, &str); 9] = [
+pub const PATHS: [(&str, &str); 10] = [
     ("/", "this list"),
+    (openapi::PATH, "JSON API of operators, as an OpenAPI document"),
     ("/config", "effective configuration, without secrets"),
     ("/leases", "leases that this node holds, the busiest keys first"),
     ("/live", "whether the process runs; needs no token"),
@@ -53,16 +82,22 @@ pub const PATHS: [(&str, &str); 9] = [
 /// Limit of concurrent renderings of long pages.
 const RENDERINGS_MAX: usize = 2;
 
+/// Time that a response waits until this node enforces a change.
+const ENFORCED_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Bytes of a load signal.
 const LOAD_BYTES_MAX: usize = 64;
 
 /// Listed leases: the busiest. Their total is a metric.
 const LEASES_LISTED_MAX: usize = 100;
 
+/// State of the admin endpoint.
 #[derive(Debug)]
-struct AdminInner {
+pub(crate) struct AdminInner {
     app: App,
-    options: Options,
+    access: Access,
+    audit: Arc<AuditLog>,
+    config: Value,
     renderings: Arc<Semaphore>,
 }
 
@@ -82,10 +117,12 @@ type Admin = State<Arc<AdminInner>>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn router(app: App, options: Options) -> Router {
-    let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
-    let inner = Arc::new(AdminInner { app, options, renderings });
+    let inner = AdminInner::new(app, options);
+    let (sessions, audit) = (inner.access.sessions.clone(), inner.audit.clone());
+    let clock = inner.app.engine().clock().clone();
+    inner.app.add_metrics(Arc::new(AdminStatistics { clock, sessions, audit }));
     Router::new()
-        .route("/", get(index))
+        .route("/", get(console::index))
         .route("/live", get(async || text("ok\n")))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
@@ -97,16 +134,23 @@ pub fn router(app: App, options: Options) -> Router {
         .route("/debug/pprof", any(pprof))
         .route("/debug/pprof/", any(pprof))
         .route("/debug/pprof/{*rest}", any(pprof))
+        .merge(rules::routes())
+        .merge(overrides::routes())
+        .merge(traffic::routes())
+        .merge(openapi::routes())
+        .merge(usage::routes())
+        .merge(keys::routes(inner.app.clone(), inner.clone()))
         .method_not_allowed_fallback(bad_method)
+        .merge(console::routes())
         .fallback(extended)
+        .layer(from_fn(envelope::wrap_errors))
         .layer(from_fn_with_state(inner.clone(), authorize))
         .with_state(inner)
 }
 
 /// Routes of an endpoint that serves metrics at a path and nothing else, without a token.
 pub fn metrics_router(app: App, path: &str) -> Router {
-    let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
-    let inner = Arc::new(AdminInner { app, options: Options::default(), renderings });
+    let inner = AdminInner::new(app, Options::default());
     let message = format!("this endpoint has metrics only, at `{path}`");
     Router::new()
         .route(path, get(metrics))
@@ -115,36 +159,28 @@ pub fn metrics_router(app: App, path: &str) -> Router {
         .with_state(inner)
 }
 
-/// Requires the token, except of probes, which have none.
-async fn authorize(State(admin): Admin, request: Request, next: Next) -> Response {
-    let open = matches!(request.uri().path(), "/live" | "/ready");
-    let Some(token) = admin.options.token.as_ref().filter(|_| !open) else {
-        return next.run(request).await;
-    };
-    let headers = request.headers();
-    if !headers.contains_key(header::AUTHORIZATION) {
-        return unauthorized();
-    }
-    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
-    let is_right = || token.authorizes(headers);
-    match admin.app.authenticate(AuthEndpoint::Admin, peer, is_right) {
-        Ok(()) => next.run(request).await,
-        Err(AuthError::Wrong) => unauthorized(),
-        Err(AuthError::TooMany) => too_many_failures(),
-    }
+/// Waits until this node enforces an active revision, for a short time; whether it does.
+async fn wait_until_enforced(store: &RuleStore, revision: &Revision) -> bool {
+    let is_active = revision.state == RevisionState::Active;
+    is_active
+        && tokio::time::timeout(ENFORCED_TIMEOUT, store.enforced(revision.number)).await.is_ok()
 }
 
-/// Text, or links for a browser.
-async fn index(State(admin): Admin, headers: HeaderMap) -> Response {
-    let paths = admin.paths();
-    if accepts(&headers, "text/html") {
-        let link = |(path, about)| format!("<li><a href=\"{path}\">{path}</a>: {about}</li>\n");
-        let links: String = paths.into_iter().map(link).collect();
-        let title = "<!doctype html>\n<html lang=\"en\"><title>Sluicegate</title>";
-        return Html(format!("{title}\n<ul>\n{links}</ul>\n</html>\n")).into_response();
+/// Decides who the caller is, and refuses clients without a token.
+async fn authorize(State(admin): Admin, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match admin.access.caller(&admin.app, &head) {
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                head.extensions.insert(caller);
+            }
+            next.run(Request::from_parts(head, body)).await
+        }
+        Err(Refusal::NoToken) if wants_html(&head.headers) => {
+            console::to_login(head.uri.path_and_query().map_or("/", PathAndQuery::as_str))
+        }
+        Err(refusal) => refusal.response(),
     }
-    let line = |(path, about)| format!("{path}: {about}\n");
-    text(paths.into_iter().map(line).collect::<String>())
 }
 
 async fn ready(State(admin): Admin, headers: HeaderMap) -> Response {
@@ -193,7 +229,7 @@ async fn rlconfig(State(admin): Admin) -> Response {
 }
 
 async fn config(State(admin): Admin) -> Response {
-    json(&admin.options.config)
+    json(&admin.config)
 }
 
 /// The load signal, while it has not expired.
@@ -203,16 +239,20 @@ async fn load(State(admin): Admin) -> Response {
 }
 
 /// Sets the load signal: a number such as `0.7`, or a percentage.
-async fn set_load(State(admin): Admin, body: String) -> Response {
+async fn set_load(State(admin): Admin, caller: Caller, body: String) -> Response {
     /// Ten times the capacity.
     const LOAD_MAX: f64 = 10.0;
 
+    if let Err(refused) = caller.require(Role::Operate) {
+        return *refused;
+    }
     let body = body.trim();
     let number = body.strip_suffix('%').map_or(body, str::trim_end).parse::<f64>();
     let share = number.map(|number| if body.ends_with('%') { number / 100.0 } else { number });
     match share {
         Ok(share) if (0.0..=LOAD_MAX).contains(&share) => {
             admin.app.engine().set_load((share * 1_000.0).round() as u64);
+            // Sent every few seconds by programs: no entry of the audit log.
             text("ok\n")
         }
         _ => {
@@ -259,6 +299,24 @@ fn lease_json(lease: &LeaseInfo, rules: &RuleSet) -> Value {
 }
 
 impl AdminInner {
+    fn new(app: App, options: Options) -> Arc<Self> {
+        let Options { token, tokens, is_loopback, audit, config } = options;
+        let access = Access::new(token, tokens, is_loopback);
+        let renderings = Arc::new(Semaphore::new(RENDERINGS_MAX));
+        Arc::new(Self { app, access, audit, config, renderings })
+    }
+
+    /// Records a change that a caller has made.
+    pub(crate) fn audit(&self, caller: &Caller, action: &'static str, target: &str) {
+        self.audit.record(self.app.engine().now(), caller, action, target);
+    }
+
+    /// All paths, as text.
+    fn paths_page(&self) -> Response {
+        let line = |(path, about)| format!("{path}: {about}\n");
+        text(self.paths().into_iter().map(line).collect::<String>())
+    }
+
     /// All paths, with their descriptions.
     fn paths(&self) -> Vec<(&'static str, &'static str)> {
         let extensions = self.app.admin_extensions();
@@ -313,9 +371,12 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     types.any(|one| one.trim().eq_ignore_ascii_case(media_type))
 }
 
-fn unauthorized() -> Response {
-    let message = "the header `Authorization: Bearer …` with the configured token \
-                   (SLUICEGATE_ADMIN_TOKEN) is required; /live and /ready need none";
+/// Whether the client accepts HTML, as browsers do.
+fn wants_html(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/html")
+}
+
+fn unauthorized(message: &str) -> Response {
     let mut response = error(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
@@ -349,7 +410,11 @@ fn not_found(admin: &AdminInner, uri: &Uri) -> Response {
 
 async fn bad_method(method: Method, uri: Uri) -> Response {
     let (method, path) = (shown(method.as_str()), shown(uri.path()));
-    let methods = if path == "/load" { "GET or PUT" } else { "GET" };
+    let methods = match path {
+        "/load" => "GET or PUT",
+        path if path.starts_with("/api/") => "one that /api/v1/openapi.json names",
+        _ => "GET",
+    };
     let message = format!("`{path}` does not support `{method}`; use {methods}");
     error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &message)
 }

@@ -15,13 +15,14 @@ use pin_project_lite::pin_project;
 use sluicegate::backend::ready;
 use tower_service::Service as _;
 
-use super::body::BodyReader;
+use super::body::{BODY_BYTES_MAX, BodyReader};
 use super::check::CheckOperation;
 use super::error::ApiError;
 use super::idempotency::IdempotencyHeader;
 use super::serve::{Connection, Handler, InFlight, IncomingBody};
 use super::sized_body::{RequestBody, ResponseBody, TooLarge};
 use super::{Api, Peer, Routes, forward_auth};
+use crate::admin::{LOGIN, body_bytes_max};
 use crate::app::App;
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
@@ -64,14 +65,18 @@ impl Handler for Routes {
                 let app = &api.app;
                 let span = app.begin_span(CheckOperation::Check.span_name(), request.headers());
                 let key = IdempotencyHeader::of(request.headers());
-                let body = RequestBody::new(request.into_body(), account, timeout);
+                let body = RequestBody::new(request.into_body(), account, BODY_BYTES_MAX, timeout);
                 let reader = BodyReader::new(body);
                 let check = PendingCheck { api: api.clone(), reader, key, span };
                 RoutesFuture::Checked { check: Some(check) }
             }
             _ => {
-                let mut request =
-                    request.map(|body| Body::new(RequestBody::new(body, account, timeout)));
+                let bytes_max = match self.checks {
+                    Some(_) => BODY_BYTES_MAX,
+                    None => body_bytes_max(request.uri().path()),
+                };
+                let mut request = request
+                    .map(|body| Body::new(RequestBody::new(body, account, bytes_max, timeout)));
                 // Only where needed: an extension allocates.
                 let is_wanted = wants_peer(&request) || self.checks.is_none();
                 if let Some(peer) = connection.context.filter(|_| is_wanted) {
@@ -151,10 +156,11 @@ fn is_check<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/v1/check"
 }
 
-/// Requests that need the peer address: forward auth, and secrets, which are rate limited by
-/// address.
+/// Requests that need the peer address: forward auth, and secrets, in a header or in the form of
+/// the login, which are rate limited by address.
 fn wants_peer<B>(request: &Request<B>) -> bool {
-    is_forward_auth(request.uri().path()) || request.headers().contains_key(AUTHORIZATION)
+    let path = request.uri().path();
+    is_forward_auth(path) || path == LOGIN || request.headers().contains_key(AUTHORIZATION)
 }
 
 fn is_forward_auth(path: &str) -> bool {

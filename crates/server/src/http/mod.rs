@@ -127,6 +127,8 @@ pub enum KeysAccess {
     Open,
     /// Clients with this token.
     Token(Token),
+    /// Every request: the router before this one has decided.
+    Authorized,
     /// No client.
     #[default]
     Off,
@@ -234,6 +236,17 @@ pub fn routes(app: App, options: Options) -> Routes {
         .fallback(not_found)
         .with_state(api.clone());
     Routes { router, checks: Some(api) }
+}
+
+/// The operator endpoints, for a router that decides who may call them.
+pub(crate) fn operator_routes<S: Clone + Send + Sync + 'static>(app: App) -> Router<S> {
+    let options = Options { keys: KeysAccess::Authorized, ..Options::default() };
+    Router::new()
+        .route("/explain", post(operator::explain))
+        .route("/keys/inspect", post(operator::inspect))
+        .route("/keys/reset", post(operator::reset))
+        .route("/keys/credit", post(operator::credit))
+        .with_state(Arc::new(Api { app, options }))
 }
 
 async fn not_found(State(api): State<Arc<Api>>, request: HttpRequest) -> Response {

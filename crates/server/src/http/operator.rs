@@ -143,7 +143,7 @@ impl Api {
         match &self.options.keys {
             // A browser on this machine may show any web page.
             KeysAccess::Open if headers.contains_key(ORIGIN) => Err(ApiError::from_web_page()),
-            KeysAccess::Open => Ok(()),
+            KeysAccess::Open | KeysAccess::Authorized => Ok(()),
             // A request without a token is not a guess.
             KeysAccess::Token(_) if !headers.contains_key(AUTHORIZATION) => {
                 Err(ApiError::no_token())

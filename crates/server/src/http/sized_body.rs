@@ -17,7 +17,6 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-use super::body::BODY_BYTES_MAX;
 use super::serve::{BoxError, IncomingBody};
 use crate::memory::{Account, Charge, Gather, GatherError, Unsent};
 
@@ -32,13 +31,19 @@ pub(super) struct RequestBody {
     body: IncomingBody,
     gather: Gather,
     account: Arc<Account>,
+    bytes_max: usize,
     timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl RequestBody {
-    pub(super) fn new(body: IncomingBody, account: Arc<Account>, timeout: Duration) -> Self {
-        Self { body, gather: Gather::default(), account, timeout, deadline: None }
+    pub(super) fn new(
+        body: IncomingBody,
+        account: Arc<Account>,
+        bytes_max: usize,
+        timeout: Duration,
+    ) -> Self {
+        Self { body, gather: Gather::default(), account, bytes_max, timeout, deadline: None }
     }
 
     fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BoxError>> {
@@ -46,12 +51,12 @@ impl RequestBody {
             let Some(frame) = frame else { return Poll::Ready(Ok(self.gather.take())) };
             // Trailers carry nothing for a limiter.
             let Ok(piece) = frame?.into_data() else { continue };
-            self.gather.push(piece, BODY_BYTES_MAX, &self.account)?;
+            self.gather.push(piece, self.bytes_max, &self.account)?;
             if self.body.is_end_stream() {
                 return Poll::Ready(Ok(self.gather.take()));
             }
         }
-        self.gather.detach(BODY_BYTES_MAX, &self.account)?;
+        self.gather.detach(self.bytes_max, &self.account)?;
         let timeout = self.timeout;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         deadline.as_mut().poll(cx).map(|()| Err(BodyTimeout.into()))

@@ -2,17 +2,20 @@
 //!
 //! - error, an operator must act: [`listener_failed`], [`rules_error`], [`rules_rejected`],
 //!   [`no_rules`], [`rules_withheld`], [`snapshot_rejected`], [`snapshot_failed`],
-//!   [`gateway_config_rejected`]
+//!   [`gateway_config_rejected`], `usage_not_written`, `admin_tokens_rejected`, `audit_failed`
 //! - warn, an operator should know: [`setting_warning`], [`rules_warning`], [`auth_failed`],
-//!   [`example_rules`], [`no_domains`], [`domain_removed`], [`certificate_rejected`],
+//!   `control_plane_lost`, `control_plane_silent`, `usage_not_removed`, [`example_rules`],
+//!   [`no_domains`], [`domain_removed`], [`certificate_rejected`],
 //!   [`certificate_validity`], [`store_disconnected`], [`store_partly_down`],
 //!   [`store_rejects_writes`], [`store_lost_data`], [`unknown_domain`], [`more_unknown_domains`],
 //!   [`statsd_failed`], [`threshold_reached`], [`traces_lost`], `webhook_failed`,
-//!   [`drain_timed_out`]
-//! - info: [`started`], [`rules_reloaded`], [`rules_restored`], [`nothing_to_reload`],
+//!   [`drain_timed_out`], [`rule_store_disconnected`], [`rules_from_cache`],
+//!   [`rules_without_cache`], [`rule_store_empty`]
+//! - info: [`started`], `control_plane_connected`, [`rules_reloaded`], [`rules_restored`],
+//!   [`nothing_to_reload`],
 //!   [`certificate_loaded`], [`drain_started`], [`snapshot_saved`], [`snapshot_restored`],
 //!   [`stopped`], [`store_connected`], [`store_complete`], [`store_accepts_writes`],
-//!   [`gateway_config_reloaded`]
+//!   [`gateway_config_reloaded`], `admin_tokens_reloaded`, `admin_change`
 //! - debug: [`request_denied`], [`throttle_denied`] and [`request_unmatched`], without descriptor
 //!   values
 //! - trace: [`descriptor_denied`], with them
@@ -26,6 +29,7 @@ use std::time::Duration;
 
 use sluicegate::rules::request::Entry;
 use sluicegate::{Reloaded, Saved, ThresholdReached};
+use sluicegate_rulestore::Revision;
 use tracing::{debug, error, field, info, trace, warn};
 
 use crate::server::Addresses;
@@ -179,6 +183,12 @@ pub fn rules_reloaded(reloaded: &Reloaded) {
     info!(changed, added, removed, same, domains, "rules reloaded");
 }
 
+/// A part of a schedule began or ended, or an override ended.
+pub fn rules_switched(reloaded: &Reloaded) {
+    let Reloaded { same, changed, added, removed, domains } = reloaded;
+    info!(changed, added, removed, same, domains, "rules changed by their schedule");
+}
+
 /// One error of invalid rules.
 pub fn rules_error(error: &dyn Display) {
     error!("{error}");
@@ -192,7 +202,63 @@ pub fn rules_rejected() {
 /// Rules were not loaded, and there are none from before.
 pub fn no_rules() {
     error!(
-        "rules not loaded: no rules are in force, and the service is not ready until the files are valid"
+        "rules not loaded: no rules are in force, and the service is not ready until they are valid"
+    );
+}
+
+/// A revision of the rule store is new, or in another state.
+pub fn rules_revision(revision: &Revision) {
+    let Revision { number, author, note, .. } = revision;
+    let (kind, state) = (revision.kind.name(), revision.state.name());
+    info!(number, kind, state, author, note, "rules revision");
+}
+
+/// A write of the rule store in the background failed; it is repeated.
+pub fn rule_store_failed(error: &dyn Display) {
+    error!(%error, "rule store failed");
+}
+
+/// A candidate runs beside the enforced rules.
+pub fn candidate_began(revision: u64, note: &str) {
+    info!(revision, note, "candidate runs beside the enforced rules");
+}
+
+/// The candidate was activated, withdrawn or superseded.
+pub fn candidate_ended(revision: u64) {
+    info!(revision, "candidate ended");
+}
+
+/// The candidate cannot run; the enforced rules are not affected.
+pub fn candidate_failed(revision: u64, error: &dyn Display) {
+    warn!(revision, %error, "candidate does not run");
+}
+
+/// The database of rules is connected.
+pub fn rule_store_connected() {
+    info!("rule store connected");
+}
+
+/// The database of rules cannot be reached.
+pub fn rule_store_disconnected(error: &dyn Display) {
+    warn!(%error, "rule store disconnected: the last rules stay in force");
+}
+
+/// The rules are those of the copy on disk.
+pub fn rules_from_cache(revision: u64, written_at: &dyn Display) {
+    warn!(revision, %written_at, "rules are served from the copy on disk, which may be out of date");
+}
+
+/// There is no copy of the rules for the time when the database is down.
+pub fn rules_without_cache() {
+    warn!(
+        "no copy of the rules on disk: without the database this node cannot start; `--rules-cache` names a file"
+    );
+}
+
+/// The database of rules has no revision.
+pub fn rule_store_empty() {
+    warn!(
+        "the rule store is empty and nothing is limited: `sluicegate rules import PATH` fills it"
     );
 }
 
@@ -219,6 +285,27 @@ pub fn no_domains() {
 /// A reload was requested without rule files.
 pub fn nothing_to_reload() {
     info!("nothing to reload: the example rules are built in; `--rules` names files");
+}
+
+/// The control plane sends rules.
+pub(crate) fn control_plane_connected(server: &str) {
+    info!(server, "the control plane answers");
+}
+
+/// There is no stream to the control plane.
+pub(crate) fn control_plane_lost(server: &str, error: &str, pause: Duration) {
+    let retry_s = pause.as_secs_f64();
+    warn!(server, error, retry_s, "no stream to the control plane: the last rules stay in force");
+}
+
+/// The control plane has sent nothing for some time.
+pub(crate) fn control_plane_silent(server: &str, node_id: &str) {
+    warn!(
+        server,
+        node_id,
+        "the control plane has sent no rules yet: check that it has rules for this node id \
+         (CONFIG_GRPC_XDS_NODE_ID)"
+    );
 }
 
 /// The configuration of a gateway was replaced.
@@ -272,6 +359,18 @@ pub fn snapshot_rejected(error: &dyn Display, moved_to: &dyn Display) {
 /// A snapshot was not written.
 pub fn snapshot_failed(error: &dyn Display) {
     error!(%error, "snapshot not saved");
+}
+
+// === usage records ===
+
+/// Usage records were not written; they are part of the next write.
+pub(crate) fn usage_not_written(directory: &dyn Display, error: &dyn Display, rows: usize) {
+    error!(%directory, %error, rows, "usage records not written: they are kept for the next write");
+}
+
+/// Old usage records were not deleted.
+pub(crate) fn usage_not_removed(directory: &dyn Display, error: &dyn Display) {
+    warn!(%directory, %error, "old usage records not deleted");
 }
 
 // === requests ===
@@ -342,4 +441,26 @@ pub fn traces_lost(spans: u64, error: &dyn Display) {
 /// Counters did not reach StatsD.
 pub fn statsd_failed(host: &str, port: u16, error: &dyn Display) {
     warn!(host, port, %error, "counters not sent to StatsD: they are part of the next flush");
+}
+
+// === admin endpoint ===
+
+/// An operator has changed something through the admin endpoint.
+pub(crate) fn admin_change(caller: &str, action: &str, target: &str) {
+    info!(caller, action, target, "change by an operator");
+}
+
+/// An entry of the audit log was not written to its file.
+pub(crate) fn audit_failed(error: &std::io::Error) {
+    error!(%error, "audit log not written: this change is in this log only");
+}
+
+/// The file of tokens has changed.
+pub(crate) fn admin_tokens_reloaded(count: usize) {
+    info!(count, "tokens of operators reloaded");
+}
+
+/// The changed file of tokens is invalid.
+pub(crate) fn admin_tokens_rejected(reason: &str) {
+    error!(reason, "tokens of operators not loaded: the last valid ones stay in force");
 }

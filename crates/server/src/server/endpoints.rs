@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::{StartError, failed_to};
-use crate::admin;
 use crate::grpc;
 use crate::http::{self, ErrorFormat, KeysAccess};
 use crate::listen::Listener;
@@ -167,8 +166,4 @@ pub(super) fn resp_options(settings: &Settings) -> resp::Options {
     let is_open = settings.admin_token.is_none() && is_local;
     let operator_token = settings.admin_token.clone();
     resp::Options { limits, password: settings.resp_password.clone(), is_open, operator_token }
-}
-
-pub(super) fn admin_options(settings: &Settings) -> admin::Options {
-    admin::Options { token: settings.admin_token.clone(), config: settings.to_json() }
 }

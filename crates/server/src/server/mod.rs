@@ -7,6 +7,7 @@
 
 mod endpoints;
 mod node;
+mod rule_store;
 mod rules;
 mod snapshot;
 mod store;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use sluicegate::Engine;
 use tokio::net::TcpListener;
@@ -12,8 +13,9 @@ use tokio::time::sleep;
 use super::rules::FollowedRules;
 use super::snapshot::{self, Snapshots};
 use super::{StartError, endpoints, failed_to, store};
-use crate::admin;
+use crate::admin::{self, AuditLog, TokenFile};
 use crate::app::App;
+use crate::candidate::{self, RunOptions};
 use crate::health::Health;
 use crate::http;
 use crate::logs::events;
@@ -22,7 +24,9 @@ use crate::reservations::Reservations;
 use crate::settings::{self, Settings};
 use crate::statsd::StatsdSink;
 use crate::traces::{self, Exporter};
+use crate::traffic::Traffic;
 use crate::unmatched::UnmatchedPolicy;
+use crate::usage::UsageRecorder;
 use crate::webhook::{self, Delivery};
 
 /// A process that is ready to serve, without the endpoints of its protocols.
@@ -34,6 +38,8 @@ pub struct Node {
     snapshots: Option<Snapshots>,
     exporter: Option<Exporter>,
     delivery: Option<Delivery>,
+    audit: Arc<AuditLog>,
+    token_file: Option<TokenFile>,
     pub(super) admin: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -95,13 +101,18 @@ impl Node {
         let opened = snapshot::open(settings.snapshot.as_deref(), settings.identities_max);
         let (memory, snapshots, restoration) =
             opened.map_err(|error| failed_to("open the snapshot", error))?;
-        let engine = Engine::builder(Default::default())
+        let usage = settings.usage.clone().map(UsageRecorder::new).transpose();
+        let usage = usage.map_err(|error| failed_to("record usage", error))?.map(Arc::new);
+        let mut engine = Engine::builder(Default::default())
             .memory(&memory)
             .near_limit_ratio(settings.near_limit_ratio)
             .metric_values(settings.rules.metric_values)
-            .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow)
-            .build();
-        let engine = engine.map_err(|error| failed_to("build the engine", error))?;
+            .observe_traffic(settings.traffic_statistics)
+            .deny_unmatched(settings.rls.unmatched != UnmatchedPolicy::Allow);
+        if let Some(usage) = &usage {
+            engine = engine.meter(usage.clone());
+        }
+        let engine = engine.build().map_err(|error| failed_to("build the engine", error))?;
         let health =
             if settings.needs_domain { Health::requiring_domain() } else { Health::default() };
         let traces = settings.traces.clone().map(traces::start).transpose();
@@ -122,10 +133,24 @@ impl Node {
             .reservations(Reservations::new(settings.reservations_max, settings.waiting_max))
             .memory_budget(MemoryBudget::new(settings.memory_budget))
             .health(health)
-            .build();
-        app.add_metrics(reporter);
+            .usage(usage.clone());
+        let app = match settings.traffic_statistics {
+            true => app.traffic(Traffic::default().with_options(settings.rules.options)).build(),
+            false => app.build(),
+        };
+        if let Some(traffic) = app.traffic() {
+            reporter.report_to(traffic.events());
+        }
+        app.add_metrics(reporter.clone());
+        if let Some(usage) = &usage {
+            app.add_metrics(usage.clone());
+        }
         snapshot::report(&app, snapshots.as_ref(), &restoration);
-        let rules = FollowedRules::load(&app, &settings)?;
+        let audit = settings.audit_log.as_deref().map(AuditLog::with_file).transpose();
+        let audit = audit.map_err(|error| failed_to("open the audit log", error))?;
+        let token_file = settings.admin_tokens.as_deref().map(TokenFile::open).transpose();
+        let token_file = token_file.map_err(|error| failed_to("load the tokens", error))?;
+        let rules = FollowedRules::load(&app, &settings, reporter).await?;
         let mut listen = |address| match inherited(address) {
             Some(socket) => TcpListener::from_std(socket)
                 .map(|listener| (listener, address))
@@ -142,7 +167,19 @@ impl Node {
             }
             None => None,
         };
-        Ok(Self { settings, app, rules, snapshots, exporter, delivery, admin, metrics })
+        let audit = Arc::new(audit.unwrap_or_default());
+        Ok(Self {
+            settings,
+            app,
+            rules,
+            snapshots,
+            exporter,
+            delivery,
+            audit,
+            token_file,
+            admin,
+            metrics,
+        })
     }
 
     /// State that all endpoints share.
@@ -189,11 +226,19 @@ impl Node {
     where
         E: Future<Output = io::Result<()>>,
     {
-        let Self { settings, app, rules, snapshots, exporter, delivery, admin, metrics } = self;
+        let Self { settings, app, rules, snapshots, exporter, delivery, .. } = self;
+        let Self { audit, token_file, admin, metrics, .. } = self;
         let stopping = Stopping(watch::Sender::new(false));
         let served = endpoints(&stopping);
         let limits = endpoints::admin_limits(&settings);
-        let router = admin::router(app.clone(), endpoints::admin_options(&settings));
+        let options = admin::Options {
+            token: settings.admin_token.clone(),
+            tokens: token_file.as_ref().map(TokenFile::tokens),
+            is_loopback: settings.admin.ip().is_loopback(),
+            audit,
+            config: settings.to_json(),
+        };
+        let router = admin::router(app.clone(), options);
         let admin = http::serve(admin, router, app.clone(), limits, stopping.stopped());
         let admin = stopping.with("admin", admin);
         let metrics = async {
@@ -238,7 +283,29 @@ impl Node {
                     snapshots.save_every(settings.snapshot_every, &app).await;
                 }
             };
-            tokio::join!(reloaded, saved, store_watched);
+            let tokens_followed = async {
+                if let Some(file) = token_file {
+                    file.follow().await;
+                }
+            };
+            let observed = async {
+                if let Some(traffic) = app.traffic() {
+                    traffic.run(&app).await;
+                }
+            };
+            let usage_written = async {
+                if let Some(usage) = app.usage() {
+                    usage.clone().run(&app).await;
+                }
+            };
+            let candidate = RunOptions {
+                rules: settings.rules.options,
+                near_limit_ratio: settings.near_limit_ratio,
+                identities_max: usize::try_from(settings.identities_max).unwrap_or(usize::MAX),
+            };
+            let candidate_followed = candidate::follow(&app, &candidate);
+            let statistics = async { tokio::join!(observed, usage_written, candidate_followed) };
+            tokio::join!(statistics, reloaded, saved, store_watched, tokens_followed);
             std::future::pending::<()>().await;
         };
         let counters_sent = async {
@@ -261,6 +328,9 @@ impl Node {
             ended = async { tokio::join!(served, admin, metrics, shutdown, sent) } => ended,
             () = background => return Ok(()),
         };
+        if let Some(usage) = app.usage() {
+            usage.flush(app.engine().now());
+        }
         if let Some(snapshots) = &snapshots {
             snapshots.save(&app);
         }

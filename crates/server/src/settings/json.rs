@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sluicegate::http::Reset;
 
 use super::{RedisServer, Settings, Store};
+use crate::xds::XdsOptions;
 
 impl Settings {
     /// The settings as JSON, without secrets.
@@ -50,6 +51,8 @@ impl Settings {
             "grpc": self.grpc.to_string(),
             "admin": self.admin.to_string(),
             "admin_token": self.admin_token.as_ref().map(|_| "hidden"),
+            "admin_tokens": self.admin_tokens.as_deref().map(path),
+            "audit_log": self.audit_log.as_deref().map(path),
             "metrics": self.metrics.as_ref().map(|metrics| format!("{}{}", metrics.address, metrics.path)),
             "statsd": self.statsd.as_ref().map(|statsd| json!({
                 "host": statsd.host,
@@ -60,6 +63,11 @@ impl Settings {
             "resp": self.resp.map(|resp| resp.to_string()),
             "resp_password": self.resp_password.as_ref().map(|_| "hidden"),
             "rules": self.rules.paths.iter().map(|rules| path(rules)).collect::<Vec<_>>(),
+            "rules_database": self.rules.database.as_ref().map(ToString::to_string),
+            "rules_cache": self.rule_store.cache.as_deref().map(path),
+            "rules_read_only": self.rule_store.read_only,
+            "rules_approval": self.rule_store.require_approval,
+            "xds": self.rules.xds.as_ref().map(xds),
             "merge_domains": self.rules.options.merge_domains,
             "metric_values": self.rules.metric_values,
             "ignore_dot_files": self.rules.files.ignore_dot_files,
@@ -71,6 +79,7 @@ impl Settings {
             "quota_mode": self.rls.quota_mode,
             "dynamic_metadata": self.rls.dynamic_metadata,
             "refunds": self.rls.refunds.name(),
+            "traffic_statistics": self.traffic_statistics,
             "unmatched": self.rls.unmatched.name(),
             "response_headers": self.rls.response_headers.as_ref().map(headers),
             "request_headers": self.rls.request_headers.as_ref().map(headers),
@@ -104,12 +113,38 @@ impl Settings {
             "identities_max": self.identities_max,
             "log": log,
             "traces": traces,
+            "usage": self.usage.as_ref().map(|usage| json!({
+                "directory": path(&usage.directory),
+                "rules": usage.rules,
+                "every_s": seconds(&usage.every),
+                "identities_max": usage.identities_max,
+                "retention_days": usage.retention_days,
+            })),
             "webhook": self.webhook.as_ref().map(|webhook| json!({
                 "url": webhook.to_string(),
                 "secret": webhook.secret.as_ref().map(|_| "hidden"),
             })),
         })
     }
+}
+
+fn xds(options: &XdsOptions) -> Value {
+    let XdsOptions { server, node_id, node_metadata, headers, tls, retry, message_bytes_max } =
+        options;
+    json!({
+        "server": server,
+        "node_id": node_id,
+        "node_metadata": node_metadata,
+        "headers": if headers.is_empty() { "none" } else { "hidden" },
+        "tls": tls.as_ref().map(|tls| json!({
+            "ca": tls.ca,
+            "cert": tls.identity.as_ref().map(|(cert, _)| cert),
+            "key": tls.identity.as_ref().map(|(_, key)| key),
+            "server_name": tls.server_name,
+        })),
+        "retry_s": [retry.first.as_secs_f64(), retry.longest.as_secs_f64()],
+        "message_bytes_max": message_bytes_max,
+    })
 }
 
 fn store(store: &Store) -> Value {

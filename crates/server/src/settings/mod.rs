@@ -7,14 +7,17 @@ pub(crate) mod go_values;
 mod json;
 mod misspelt;
 mod operators;
+mod rule_store;
 mod rules;
 mod service_links;
 mod store;
 mod traces;
 mod unknown;
 mod unsupported;
+mod usage;
 mod vars;
 mod webhook;
+mod xds;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -28,8 +31,10 @@ use crate::rls::{HeaderNames, Options, RefundPolicy};
 use crate::tls;
 use crate::token::Token;
 use crate::unmatched::UnmatchedPolicy;
+use crate::usage::UsageOptions;
 use crate::webhook::WebhookOptions;
 pub use operators::MetricsSettings;
+pub use rule_store::{RuleStoreSettings, is_database};
 pub use rules::RulesSettings;
 pub use store::{RedisServer, RedisSettings, Store};
 use vars::Reader;
@@ -59,6 +64,10 @@ pub struct Settings {
     pub admin: SocketAddr,
     /// Token of operators.
     pub admin_token: Option<Token>,
+    /// File of operators' tokens, each with a role.
+    pub admin_tokens: Option<PathBuf>,
+    /// File that changes through the admin endpoint are recorded in.
+    pub audit_log: Option<PathBuf>,
     /// Endpoint of metrics alone, if it is enabled.
     pub metrics: Option<MetricsSettings>,
     /// StatsD that counters are sent to, if it is enabled.
@@ -69,6 +78,8 @@ pub struct Settings {
     pub resp_password: Option<Token>,
     /// Files of rules.
     pub rules: RulesSettings,
+    /// Their revisions.
+    pub rule_store: RuleStoreSettings,
     /// Whether to start without valid rules, unready.
     pub start_without_rules: bool,
     /// Time that a domain must be absent from the files before it is removed.
@@ -77,6 +88,8 @@ pub struct Settings {
     pub needs_domain: bool,
     /// Share of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
+    /// Whether traffic statistics are kept.
+    pub traffic_statistics: bool,
     /// Options of the rate limit service.
     pub rls: Options,
     /// Headers of HTTP responses.
@@ -111,6 +124,8 @@ pub struct Settings {
     pub log: logs::Options,
     /// Tracing, if it is enabled.
     pub traces: Option<crate::traces::Options>,
+    /// Where usage is recorded, if anywhere.
+    pub usage: Option<UsageOptions>,
     /// Where events are sent to, if anywhere.
     pub webhook: Option<WebhookOptions>,
     /// Whether the addresses are printed as JSON.
@@ -196,17 +211,21 @@ impl Settings {
             grpc: grpc(read),
             admin: address(read, "SLUICEGATE_ADMIN", "DEBUG_HOST", "DEBUG_PORT", 6070),
             admin_token: operators::admin_token(read),
+            admin_tokens: read.path("SLUICEGATE_ADMIN_TOKENS"),
+            audit_log: read.path("SLUICEGATE_AUDIT_LOG"),
             metrics: MetricsSettings::of(read),
             statsd: operators::statsd(read),
             resp: read.address("SLUICEGATE_RESP"),
             resp_password: read
                 .read("SLUICEGATE_RESP_PASSWORD", "more than blanks", |text| Token::new(text).ok()),
             rules,
+            rule_store: RuleStoreSettings::of(read),
             start_without_rules: read.is_true("SLUICEGATE_START_WITHOUT_RULES")
                 || read.is_true("FORCE_START_WITHOUT_INITIAL_CONFIG"),
             rules_removal_grace,
             needs_domain: read.is_true("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             near_limit_ratio: read.ratio("NEAR_LIMIT_RATIO").unwrap_or(0.8),
+            traffic_statistics: read.boolean("SLUICEGATE_TRAFFIC_STATISTICS").unwrap_or(true),
             rls,
             style: style(read),
             problem_json: read
@@ -228,6 +247,7 @@ impl Settings {
             identities_max,
             log: log(read),
             traces: traces::read(read),
+            usage: usage::read(read),
             webhook: webhook::read(read),
             json: read.is_true("SLUICEGATE_JSON"),
         }
@@ -294,11 +314,12 @@ impl Settings {
     /// Settings that are valid separately and not together.
     fn conflicts(&self) -> Vec<String> {
         let mut errors = Vec::new();
-        if !self.admin.ip().is_loopback() && self.admin_token.is_none() {
+        let has_token = self.admin_token.is_some() || self.admin_tokens.is_some();
+        if !self.admin.ip().is_loopback() && !has_token {
             errors.push(format!(
                 "the admin address `{}` is reachable from other hosts and has no token: set \
-                 SLUICEGATE_ADMIN_TOKEN or SLUICEGATE_ADMIN_TOKEN_FILE, or choose an address such as \
-                 `127.0.0.1:6070`",
+                 SLUICEGATE_ADMIN_TOKENS, SLUICEGATE_ADMIN_TOKEN or SLUICEGATE_ADMIN_TOKEN_FILE, or choose an \
+                 address such as `127.0.0.1:6070`",
                 self.admin
             ));
         }

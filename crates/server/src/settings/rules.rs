@@ -5,16 +5,24 @@ use std::path::PathBuf;
 use sluicegate::RulesError;
 use sluicegate::config::files::ReadOptions;
 use sluicegate::config::rules::Options;
+use sluicegate::config::watch::SourceError;
 use sluicegate::rules::set::RuleSet;
+use sluicegate_rulestore::PostgresUrl;
 
+use super::rule_store::{database, is_database};
 use super::vars::{Reader, Vars};
-use super::{SettingsError, misspelt, unknown};
+use super::{SettingsError, misspelt, unknown, xds};
+use crate::xds::XdsOptions;
 
-/// Files of rules, and how they are read.
+/// Files of rules, or another source of them, and how they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesSettings {
     /// Files and directories; empty for `text`, or the example rules.
     pub paths: Vec<PathBuf>,
+    /// A database that has the rules, instead of files.
+    pub database: Option<PostgresUrl>,
+    /// The control plane that sends the rules, in place of files.
+    pub xds: Option<XdsOptions>,
     /// Rules without a file.
     pub text: Option<String>,
     /// Which files of a directory are read.
@@ -51,7 +59,7 @@ impl RulesSettings {
     /// ```
     ///
     /// # Errors
-    /// All errors at once.
+    /// All errors at once. Rules of a control plane are one: only the service has them.
     pub fn read(vars: &Vars, paths: &[PathBuf]) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(vars);
         let rules = Self::of(&mut reader, paths);
@@ -61,7 +69,29 @@ impl RulesSettings {
         }
         errors.extend(reader.errors);
         errors.extend(unknown::errors(vars));
+        errors.extend(rules.xds.as_ref().map(|xds| {
+            format!(
+                "CONFIG_TYPE: rules come from the control plane `{}`, which only `sluicegate serve` \
+                 connects to; name files or directories here",
+                xds.server
+            )
+        }));
         if errors.is_empty() { Ok(rules) } else { Err(SettingsError(errors)) }
+    }
+
+    /// Whether rules are configured at all: otherwise the example rules are served.
+    #[must_use]
+    pub fn is_configured(&self) -> bool {
+        !self.paths.is_empty() || self.database.is_some() || self.xds.is_some()
+    }
+
+    /// Where the rules are, without secrets.
+    #[must_use]
+    pub fn location(&self) -> String {
+        let paths = self.paths.iter().map(|path| path.display().to_string());
+        let database = self.database.iter().map(ToString::to_string);
+        let control_plane = self.xds.iter().map(ToString::to_string);
+        paths.chain(database).chain(control_plane).collect::<Vec<_>>().join(",")
     }
 
     /// An error about the paths, with the variables that form them.
@@ -77,7 +107,7 @@ impl RulesSettings {
     #[must_use]
     pub fn describe(&self, error: &RulesError) -> String {
         match error {
-            RulesError::Unreadable(error) => self.with_source(error.to_string()),
+            RulesError::Unreadable(SourceError::File(error)) => self.with_source(error.to_string()),
             error => error.to_string(),
         }
     }
@@ -102,13 +132,21 @@ impl RulesSettings {
         let merge_domains = read.boolean("SLUICEGATE_MERGE_DOMAINS").unwrap_or(merge_domains);
         let ignored = read.boolean("RUNTIME_IGNOREDOTFILES").unwrap_or(true);
         let included = read.boolean("SLUICEGATE_INCLUDE_DOT_FILES").unwrap_or(!ignored);
-        let (paths, path_source) =
-            if given.is_empty() { paths(read) } else { (given.to_vec(), None) };
+        let has_own = !given.is_empty() || read.text("SLUICEGATE_RULES").is_some();
+        let xds = if has_own { None } else { xds::read(read) };
+        let database = if given.is_empty() { database(read) } else { None };
+        let (paths, path_source) = match given {
+            [] if database.is_some() || xds.is_some() => (Vec::new(), None),
+            [] => paths(read),
+            given => (given.to_vec(), None),
+        };
         let metric_values = read.number("SLUICEGATE_METRIC_VALUES", 0, METRIC_VALUES_MAX);
         let metric_values = metric_values.unwrap_or(0) as usize;
         Self {
             paths,
+            database,
             path_source,
+            xds,
             text: None,
             files: ReadOptions { ignore_dot_files: !included },
             options: Options { merge_domains, quota_mode: read.is_true("QUOTA_MODE") },
@@ -119,18 +157,14 @@ impl RulesSettings {
 
 /// Our own paths, separated by `:`; or the directory of envoyproxy/ratelimit, with its variables.
 fn paths(read: &mut Reader<'_>) -> (Vec<PathBuf>, Option<String>) {
-    if let Some(paths) = read.text("SLUICEGATE_RULES") {
+    if let Some(paths) = read.text("SLUICEGATE_RULES").filter(|text| !is_database(text)) {
         let paths = std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty());
         return (paths.collect(), None);
     }
     let is_named = ENVOY_PATH.iter().any(|(name, _)| read.text(name).is_some());
     let path: PathBuf =
         ENVOY_PATH.iter().map(|(name, default)| read.text(name).unwrap_or(default)).collect();
-    let is_file = read.check("CONFIG_TYPE", |text| match text.eq_ignore_ascii_case("file") {
-        true => Ok(()),
-        false => Err(config_type_error(text, is_named.then_some(&path))),
-    });
-    if is_file.is_none() && !is_named {
+    if read.text("CONFIG_TYPE").is_none() && !is_named {
         return (Vec::new(), None);
     }
     let parts = ENVOY_PATH.map(|(name, default)| match (read.text(name), default) {
@@ -139,21 +173,4 @@ fn paths(read: &mut Reader<'_>) -> (Vec<PathBuf>, Option<String>) {
         (None, default) => format!("{name} is not set, by default `{default}`"),
     });
     (vec![path], Some(format!("the path is formed by {}", parts.join("; "))))
-}
-
-/// The error of a `CONFIG_TYPE` other than `FILE`; `path` is the directory that variables name.
-fn config_type_error(text: &str, path: Option<&PathBuf>) -> String {
-    let remedy = match path {
-        Some(path) => format!(
-            "write them to files in `{}`, and set CONFIG_TYPE to `FILE` or remove it",
-            path.display()
-        ),
-        None => "write them to files, name these with SLUICEGATE_RULES (or RUNTIME_ROOT), and set \
-                 CONFIG_TYPE to `FILE` or remove it"
-            .to_owned(),
-    };
-    format!(
-        "must be `FILE`, got `{text}`: rules come from files here, and not from a control plane \
-         over xDS; {remedy}"
-    )
 }

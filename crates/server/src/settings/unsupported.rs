@@ -29,7 +29,7 @@ const PLAIN: &str =
 const SHARED: &str = "concurrent checks are batched automatically";
 const BACKOFF: &str =
     "it reconnects with backoff for as long as it runs, and is not ready meanwhile";
-const XDS: &str = "rules come from files; write what your control plane would send to a file";
+const XDS: &str = "rules come from files; CONFIG_TYPE=GRPC_XDS_SOTW without SLUICEGATE_RULES has a control plane send them";
 const NATIVE: &str =
     "write such limits in the native form (`limits:`), where a denied request charges nothing";
 const WAITING: &str =
@@ -41,9 +41,6 @@ const STATSD: &str = "metrics are at `/metrics` of the admin address, for Promet
 /// Variables without effect whatever the store is.
 const UNSUPPORTED: &[Unsupported] = &[
     of("MEMCACHE_*", &[], "memcached is not supported; `--store redis://…` is shared by nodes"),
-    of("CONFIG_TYPE", &["FILE"], "SLUICEGATE_RULES has precedence"),
-    of("CONFIG_GRPC_XDS_*", &[], XDS),
-    of("XDS_CLIENT_*", &[], XDS),
     of("USE_DOG_STATSD_*", NO, STATSD),
     of("DOG_STATSD_*", &[], STATSD),
     of("PROMETHEUS_MAPPER_YAML", &[], "names and labels are the defaults of envoyproxy/ratelimit"),
@@ -195,13 +192,22 @@ const WITHOUT_STATSD: &[Unsupported] = &[
     of("DISABLE_STATS", NO, "metrics are always counted; it disables StatsD only"),
 ];
 
+/// Variables without effect while rules come from files.
+const WITHOUT_XDS: &[Unsupported] = &[
+    of("CONFIG_TYPE", &["FILE"], "SLUICEGATE_RULES has precedence"),
+    of("CONFIG_GRPC_XDS_*", &[], XDS),
+    of("XDS_CLIENT_*", &[], XDS),
+];
+
 /// One warning for each variable that is set and has no effect.
 pub(super) fn warnings(vars: &Vars, settings: &Settings) -> Vec<String> {
     let of_store = STORE.iter().filter(|condition| (condition.applies)(&settings.store));
     let without_statsd = if settings.statsd.is_none() { WITHOUT_STATSD } else { &[] };
+    let without_xds = if settings.rules.xds.is_none() { WITHOUT_XDS } else { &[] };
     let all: Vec<&Unsupported> = of_store
         .flat_map(|condition| condition.names)
         .chain(without_statsd)
+        .chain(without_xds)
         .chain(UNSUPPORTED)
         .collect();
     let found = find(vars, &all).filter(|(name, _)| misspelt::meant(vars, name).is_none());

@@ -9,12 +9,13 @@
 //! with `type`, `timestamp` and `data`, and a receiver recognises a repeated one by `webhook-id`.
 
 mod delivery;
+mod reload;
 mod signature;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::Uri;
 use parking_lot::Mutex;
@@ -23,9 +24,11 @@ use sluicegate::{ThresholdReached, Timestamp, UsageListener};
 use tokio::sync::mpsc;
 
 pub use self::delivery::Delivery;
+use self::reload::FailedLoads;
 pub use self::signature::{InvalidSecret, SigningSecret};
 use crate::logs::{events, rfc3339};
 use crate::metrics::{Labels, MetricsSource, Page};
+use crate::traffic::events::Events;
 
 /// Events that wait for their delivery; further ones are dropped.
 const QUEUE_MAX: usize = 1_024;
@@ -56,6 +59,9 @@ pub struct EventReporter {
     queue: Option<mpsc::Sender<WebhookEvent>>,
     thresholds: Mutex<BTreeMap<(String, u16), u64>>,
     counts: Arc<DeliveryCounts>,
+    failed_loads: Mutex<Option<FailedLoads>>,
+    /// Open consoles.
+    consoles: OnceLock<Events>,
 }
 
 /// What became of the events of a webhook.
@@ -86,10 +92,18 @@ pub fn start(
             (Some(sender), Some(Delivery::new(options, receiver, counts.clone())?))
         }
     };
-    Ok((Arc::new(EventReporter { queue, thresholds: Mutex::default(), counts }), delivery))
+    let (thresholds, failed_loads, consoles) = Default::default();
+    let reporter = EventReporter { queue, thresholds, counts, failed_loads, consoles };
+    Ok((Arc::new(reporter), delivery))
 }
 
 impl EventReporter {
+    /// Reports events to open consoles too.
+    pub(crate) fn report_to(&self, consoles: &Events) {
+        // A process has one stream of events.
+        let _ = self.consoles.set(consoles.clone());
+    }
+
     /// Sends an event to the webhook, if there is one.
     fn send(&self, kind: &str, at: Timestamp, data: &Value) {
         let Some(queue) = &self.queue else { return };
@@ -128,6 +142,9 @@ impl UsageListener for EventReporter {
             "resets_at": rfc3339(resets_at).to_string(),
         });
         self.send("budget.threshold_reached", at, &data);
+        if let Some(consoles) = self.consoles.get() {
+            consoles.publish("threshold", || data);
+        }
     }
 }
 
