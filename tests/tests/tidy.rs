@@ -123,8 +123,15 @@ const BANNED_WORDS: [&str; 22] = [
 ];
 
 /// Names of protocols, of other crates and of user-visible fields.
-const ALLOWED_NAMES: [&str; 5] =
-    ["keep_alive", "KEEP_ALIVE", "keep_alive_interval", "keep_alive_timeout", "two_way"];
+const ALLOWED_NAMES: [&str; 7] = [
+    "keep_alive",
+    "KEEP_ALIVE",
+    "keep_alive_interval",
+    "keep_alive_timeout",
+    "http2_keep_alive_interval",
+    "keep_alive_while_idle",
+    "two_way",
+];
 
 /// Type names that every module may define.
 const COMMON_TYPES: [&str; 5] = ["Error", "Options", "Builder", "Tests", "Inner"];

@@ -45,6 +45,16 @@ impl AdminClient {
 
     /// Sends a request without a body.
     pub(crate) fn send(&self, method: &str, path: &str) -> anyhow::Result<AdminReply> {
+        self.send_body(method, path, "")
+    }
+
+    /// Sends a request with a body.
+    pub(crate) fn send_body(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<AdminReply> {
         let address = &self.address;
         let read = || -> anyhow::Result<Vec<u8>> {
             let addresses: Vec<_> = address.to_socket_addrs()?.collect();
@@ -62,10 +72,13 @@ impl AdminClient {
                 self.token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n"));
             // HTTP/1.0: the body ends with the connection.
             let head = format!(
-                "{method} {path} HTTP/1.0\r\nhost: {address}\r\naccept: application/json\r\n{}\r\n",
+                "{method} {path} HTTP/1.0\r\nhost: {address}\r\naccept: application/json\r\n\
+                 content-length: {}\r\n{}\r\n",
+                body.len(),
                 token.unwrap_or_default()
             );
             stream.write_all(head.as_bytes())?;
+            stream.write_all(body.as_bytes())?;
             let mut response = Vec::new();
             stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
             Ok(response)

@@ -13,8 +13,8 @@ use sluicegate_load::{
     RequestSpec, Server, Target, Timer, count, plot, rate, words,
 };
 
-use crate::descriptor::entries;
 use crate::written;
+use sluicegate_rules::typed::entries;
 
 /// Not a flag: other users of the machine can read command lines.
 const PASSWORD: &str = "SLUICEGATE_RESP_PASSWORD";

@@ -15,7 +15,7 @@ use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::problem::{PROBLEMS_MAX, Problem, excerpt};
 use sluicegate_config::schema::{gateway_schema, schema};
 
-use crate::rules::{LoadResult, ReadArgs, rules};
+use crate::rules::{AtArgs, LoadResult, ReadArgs, rules};
 use crate::written;
 
 /// Arguments of `check`.
@@ -36,6 +36,8 @@ pub(crate) struct CheckArgs {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadArgs,
+    #[command(flatten)]
+    at: AtArgs,
     /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let (rules, gateway) = match gateway::find(&args.paths)? {
-        Some((source, paths)) => gateway::load(source, &paths, &args.reading)?,
+        Some((source, paths)) => gateway::load(source, &paths, &args.reading, args.at.moment())?,
         None => (load(args)?, None),
     };
     let valid = rules.read.is_ok() && (!args.strict || rules.warnings.is_empty());
@@ -91,7 +93,7 @@ fn load(args: &CheckArgs) -> anyhow::Result<LoadResult> {
              SLUICEGATE_RULES or RUNTIME_ROOT as for `sluicegate serve`"
         );
     }
-    rules(&settings)
+    rules(&settings, args.at.moment())
 }
 
 /// Human-readable output: for standard output, and for standard error.

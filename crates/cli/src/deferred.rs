@@ -134,7 +134,8 @@ fn plain(id: &str) -> anyhow::Result<&str> {
     }
 }
 
-fn query(pairs: &[(&str, Option<&str>)]) -> String {
+/// The query of a path.
+pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = String::new();
     for (name, value) in pairs {
         let Some(value) = value else { continue };

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use sluicegate::explain::diff::{ComparedRules, DiffKind, RulesDiff, diff};
 
 use crate::check::shown;
-use crate::rules::{LoadResult, ReadArgs, ValidRules, rules};
+use crate::rules::{AtArgs, LoadResult, ReadArgs, ValidRules, rules};
 use crate::written;
 
 /// Arguments of `diff`.
@@ -28,6 +28,8 @@ pub(crate) struct DiffArgs {
     new: PathBuf,
     #[command(flatten)]
     reading: ReadArgs,
+    #[command(flatten)]
+    at: AtArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -35,7 +37,8 @@ pub(crate) struct DiffArgs {
 
 /// Runs `diff`.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let load = |path: &PathBuf| rules(&args.reading.settings(std::slice::from_ref(path))?);
+    let now = args.at.moment();
+    let load = |path: &PathBuf| rules(&args.reading.settings(std::slice::from_ref(path))?, now);
     let both = [load(&args.old)?, load(&args.new)?];
     let Some([old, new]) = valid(&both) else { return Ok(ExitCode::FAILURE) };
     let found = diff(compared(old), compared(new));

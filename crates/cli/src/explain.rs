@@ -6,14 +6,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use sluicegate::Engine;
+use sluicegate::clock::ManualClock;
 use sluicegate::explain::explain;
 use sluicegate_rules::request::{Descriptor, Entry, Override, Request};
+use sluicegate_rules::typed::{TypedEntry, entries};
 
 use crate::check::shown;
-use crate::rules::{ReadArgs, rules};
+use crate::rules::{AtArgs, ReadArgs, rules};
 use crate::written;
 
-use crate::descriptor::{TypedEntry, entries, limit};
+use crate::limit_override::limit;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +45,8 @@ pub(crate) struct ExplainArgs {
     limit: Option<Override>,
     #[command(flatten)]
     reading: ReadArgs,
+    #[command(flatten)]
+    at: AtArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,13 +74,15 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let typed = args.descriptors.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>();
     let typed = typed.map_err(anyhow::Error::msg)?;
-    let rules = rules(&settings)?;
+    let now = args.at.moment();
+    let rules = rules(&settings, now)?;
     if rules.read.is_err() {
         eprint!("{}", shown(&rules));
         eprintln!("invalid rules: see `sluicegate check`");
     }
     let Ok(good) = rules.read else { return Ok(ExitCode::FAILURE) };
-    let engine = Engine::new(good.set).context("the rules cannot be enforced")?;
+    let engine = Engine::builder(good.set).clock(ManualClock::at(now)).build();
+    let engine = engine.context("the rules cannot be enforced")?;
     let borrowed: Vec<Vec<Entry<'_>>> = typed.iter().map(|all| borrowed(all)).collect();
     let mut descriptors: Vec<Descriptor<'_>> =
         borrowed.iter().map(|entries| Descriptor::of(entries)).collect();
@@ -92,5 +98,5 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn borrowed(typed: &[TypedEntry]) -> Vec<Entry<'_>> {
-    typed.iter().map(|one| Entry::new(&one.key, &one.value)).collect()
+    typed.iter().map(TypedEntry::entry).collect()
 }

@@ -1,12 +1,13 @@
 //! `sluicegate gateway`: the reverse proxy.
 
-mod hash_key;
+pub(crate) mod hash_key;
 mod options;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::json;
+use sluicegate::clock::SystemClock;
 use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::gateway::route::{LimitConfig, OnMissing};
 use sluicegate_config::problem::Problem;
@@ -21,7 +22,7 @@ pub(crate) use self::options::GatewayArgs;
 use self::options::{GatewayCommand, GatewayOptions, Target};
 use crate::check::gateway::summary;
 use crate::process::{self, Fatal, Signals, print_startup};
-use crate::rules::rules;
+use crate::rules::{rules, set_rules};
 
 /// Domain of the rule that `--limit` makes.
 const DOMAIN: &str = "gateway";
@@ -68,6 +69,12 @@ fn simple(options: &GatewayOptions, vars: &Vars) -> anyhow::Result<Plan> {
         return Ok(plan(config(Some(DOMAIN)), Some(rule_of(rate)), text));
     }
     let settings = RulesSettings::read(vars, &[])?;
+    if settings.database.is_some() {
+        anyhow::bail!(
+            "--rules: rules of a database need a file that maps requests to them; give it with \
+             `--config gateway.yaml`"
+        );
+    }
     if settings.paths.is_empty() {
         return Ok(plan(config(None), Some(NO_RULES.to_owned()), "none".to_owned()));
     }
@@ -80,7 +87,9 @@ fn limited_by_rules(
     config: impl Fn(Option<&str>) -> GatewayConfig,
 ) -> anyhow::Result<(GatewayConfig, String)> {
     // Invalid rules are reported by the start.
-    let Ok(good) = rules(settings)?.read else { return Ok((config(None), String::new())) };
+    let Ok(good) = rules(settings, SystemClock::get().read())?.read else {
+        return Ok((config(None), String::new()));
+    };
     let [domain] = good.loaded.domains.as_slice() else {
         let names: Vec<&str> = good.loaded.domains.iter().map(|one| one.name.as_str()).collect();
         anyhow::bail!(
@@ -126,7 +135,7 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
         listen: options.listen,
         has_own_admin: vars.get("SLUICEGATE_ADMIN").is_some(),
         has_own_webhook: vars.get("SLUICEGATE_WEBHOOK_URL").is_some(),
-        has_own_rules: !settings.paths.is_empty(),
+        has_own_rules: settings.is_configured(),
     };
     let refused = |error: ConfigError| match error {
         ConfigError::Invalid(_) | ConfigError::Rules(_) => Fatal::invalid(format!(
@@ -144,10 +153,10 @@ fn from_file(options: &GatewayOptions, vars: &mut Vars) -> Result<Plan, Fatal> {
         vars.set_flag("--webhook-url", webhook.clone());
     }
     if !config.rules.is_empty() {
-        options::set_rules(vars, &config.rules)?;
+        set_rules(vars, &config.rules)?;
         settings.paths.clone_from(&config.rules);
     }
-    let rules = settings.paths.is_empty().then(|| NO_RULES.to_owned());
+    let rules = (!settings.is_configured()).then(|| NO_RULES.to_owned());
     let mut warnings = loaded.warnings.clone();
     let findings = check_rules(&loaded, &settings);
     if !findings.problems.is_empty() {

@@ -4,13 +4,16 @@ mod admin_client;
 mod bench;
 mod check;
 mod deferred;
-mod descriptor;
 mod diff;
 mod explain;
 mod gateway;
+mod hash_token;
+mod limit_override;
 mod process;
+mod rule_store;
 mod rules;
 mod serve;
+mod top;
 mod try_limit;
 
 use std::io;
@@ -48,8 +51,14 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run the gateway: a reverse proxy that enforces the rules by itself
     Gateway(Box<gateway::GatewayArgs>),
+    /// Hash a token of an operator, for the file of `serve --admin-tokens`
+    HashToken(hash_token::HashTokenArgs),
+    /// Revisions of the rules of a node: history, import, export, rollback, approval
+    Rules(rule_store::RulesArgs),
     /// Run the service: Envoy's rate limit service, HTTP, RESP and metrics
     Serve(Box<serve::ServeArgs>),
+    /// Show the traffic of a running node in the terminal
+    Top(top::TopArgs),
     /// Run operations against a limit on virtual time
     Try(try_limit::TryArgs),
 }
@@ -72,7 +81,10 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Gateway(args) => gateway::run(&args),
+        Command::HashToken(args) => hash_token::run(&args),
+        Command::Rules(args) => rule_store::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Try(args) => try_limit::run(&args),
     };
     match outcome {

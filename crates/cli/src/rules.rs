@@ -1,13 +1,21 @@
 //! Rules of the command line: paths, options and loading.
 
+use std::env;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use sluicegate::Timestamp;
+use sluicegate::clock::SystemClock;
+use sluicegate::explain::rule::text::{counted, plainly};
+use sluicegate::explain::rule::timing::override_line;
 use sluicegate_config::files::read;
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Loaded, Source, load};
+use sluicegate_rules::domain::Domain;
+use sluicegate_rules::resolve::resolve;
 use sluicegate_rules::set::RuleSet;
-use sluicegate_server::settings::{RulesSettings, Vars};
+use sluicegate_rules::zone::moment_of;
+use sluicegate_server::settings::{RulesSettings, Vars, is_database};
 
 /// Options of reading rules.
 #[derive(Debug, clap::Args)]
@@ -22,6 +30,85 @@ pub(crate) struct ReadArgs {
     /// to 1000 (also: SLUICEGATE_METRIC_VALUES) [default: 0]
     #[arg(long, value_name = "N")]
     pub(crate) metric_values: Option<String>,
+}
+
+/// The moment that rules are shown as of.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct AtArgs {
+    /// Apply schedules and overrides as of a moment, such as 2026-12-01T09:00:00+01:00 [default:
+    /// now]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    at: Option<Timestamp>,
+}
+
+impl AtArgs {
+    /// The moment.
+    pub(crate) fn moment(self) -> Timestamp {
+        self.at.unwrap_or_else(|| SystemClock::get().read())
+    }
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    moment_of(text).ok_or_else(|| {
+        "it is a date and time with its offset, like `2026-12-01T09:00:00Z` or \
+         `2026-12-01T09:00:00+01:00`"
+            .to_owned()
+    })
+}
+
+/// Options of the rule store.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Refuse changes of the rules through the API: they change where they come from, such as Git
+    #[arg(long)]
+    rules_read_only: bool,
+    /// Require that another person approves each change of the rules through the API
+    #[arg(long)]
+    rules_approval: bool,
+    /// Copy of the last rules of a database, for the time when it is down [default: in
+    /// $STATE_DIRECTORY]
+    #[arg(long, value_name = "PATH")]
+    rules_cache: Option<String>,
+    /// File with the password of the database of rules
+    #[arg(long, value_name = "PATH")]
+    rules_password_file: Option<String>,
+}
+
+impl StoreArgs {
+    /// Sets the variables of the flags that are given.
+    pub(crate) fn set_flags(&self, vars: &mut Vars) {
+        let switches = [
+            ("--rules-read-only", self.rules_read_only),
+            ("--rules-approval", self.rules_approval),
+        ];
+        for (flag, _) in switches.into_iter().filter(|(_, is_on)| *is_on) {
+            vars.set_flag(flag, "true");
+        }
+        let texts = [
+            ("--rules-cache", &self.rules_cache),
+            ("--rules-password-file", &self.rules_password_file),
+        ];
+        for (flag, text) in texts {
+            if let Some(text) = text {
+                vars.set_flag(flag, text);
+            }
+        }
+    }
+}
+
+/// Names rules by their flag: paths, or the URL of a database.
+pub(crate) fn set_rules(vars: &mut Vars, paths: &[PathBuf]) -> anyhow::Result<()> {
+    let url = paths.iter().find_map(|path| path.to_str().filter(|text| is_database(text)));
+    let rules = match url {
+        Some(url) if paths.len() == 1 => url.to_owned(),
+        Some(_) => bail!("--rules: a database holds all rules; name nothing beside it"),
+        None => {
+            let paths = env::join_paths(paths).context("--rules")?;
+            paths.into_string().ok().context("--rules: a path must be UTF-8")?
+        }
+    };
+    vars.set_flag("--rules", rules);
+    Ok(())
 }
 
 /// Files and the result of loading them.
@@ -81,8 +168,13 @@ impl ReadArgs {
 
 /// Loads all files of the paths as one configuration. Invalid rules are part of the result, not an
 /// error.
-pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
+pub(crate) fn rules(settings: &RulesSettings, now: Timestamp) -> anyhow::Result<LoadResult> {
     let RulesSettings { paths, files, options, .. } = settings;
+    if let Some(database) = &settings.database {
+        bail!(
+            "the rules are in a database, `{database}`; `sluicegate rules export` writes them to a file"
+        );
+    }
     let (mut sources, mut broken) = (Vec::new(), Vec::new());
     for path in paths {
         match read(path, files) {
@@ -93,9 +185,13 @@ pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
     if !broken.is_empty() {
         bail!("{}", broken.join("\n"));
     }
+    let mut notes = Vec::new();
     let (read, warnings): (Result<ValidRules, _>, _) = match load(&sources, options) {
         Ok(mut loaded) => {
             let warnings = std::mem::take(&mut loaded.warnings);
+            notes = ended(&loaded.domains, now);
+            let resolved = resolve(std::mem::take(&mut loaded.domains), now);
+            loaded.domains = resolved.context("the overrides cannot be applied")?.domains;
             let set = RuleSet::new(loaded.domains.clone());
             let set = set.context("the rules cannot be compiled")?;
             (Ok(ValidRules { loaded, set }), warnings)
@@ -103,5 +199,32 @@ pub(crate) fn rules(settings: &RulesSettings) -> anyhow::Result<LoadResult> {
         Err(invalid) => (Err(invalid.problems.iter().cloned().collect()), invalid.warnings),
     };
     let note = read.as_ref().ok().and_then(|good| settings.metric_values_note(&good.set));
-    Ok(LoadResult { sources, read, warnings, notes: note.into_iter().collect() })
+    notes.extend(note);
+    Ok(LoadResult { sources, read, warnings, notes })
+}
+
+/// Ended overrides that are named.
+const ENDED_SHOWN: usize = 3;
+
+/// Overrides that have ended.
+fn ended(domains: &[Domain], now: Timestamp) -> Vec<String> {
+    let mut notes = Vec::new();
+    for domain in domains {
+        let ended: Vec<String> =
+            domain.overrides.iter().filter(|one| one.until <= now).map(override_line).collect();
+        if let Some(shown) = ended.get(..ended.len().min(ENDED_SHOWN)).filter(|all| !all.is_empty())
+        {
+            let more = match ended.len() - shown.len() {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            notes.push(plainly(&format!(
+                "{} of domain `{}` ended and can be removed: {}{more}",
+                counted(ended.len(), "override"),
+                domain.name,
+                shown.join(", ")
+            )));
+        }
+    }
+    notes
 }

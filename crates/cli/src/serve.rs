@@ -1,7 +1,5 @@
 //! `sluicegate serve`: the service.
 
-use std::env;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +9,7 @@ use sluicegate_server::settings::{Settings, Vars};
 use tokio::sync::mpsc;
 
 use crate::process::{self, Fatal, Signals, print_startup, trim_memory};
-use crate::rules::ReadArgs;
+use crate::rules::{ReadArgs, StoreArgs, set_rules};
 
 /// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
@@ -25,9 +23,12 @@ use crate::rules::ReadArgs;
     SIGHUP reloads the rules. SIGTERM and Ctrl-C end the service after requests in progress are answered.\n\
     Exit codes: 0 ended, 1 the rules are invalid, 2 failed, such as an address in use.")]
 pub(crate) struct ServeArgs {
-    /// File or directory of rules; repeat for more of the same configuration
+    /// File or directory of rules; repeat for more of the same configuration; or
+    /// postgres://USER@HOST/DB
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_store: StoreArgs,
     /// gRPC endpoint (Envoy), ADDR:PORT or unix:PATH; port 0 picks a free one [default:
     /// 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
@@ -42,6 +43,13 @@ pub(crate) struct ServeArgs {
     /// change it [default: none]
     #[arg(long, value_name = "PATH")]
     admin_token_file: Option<String>,
+    /// File of further tokens, each with a name and a role; reloaded when it changes [default:
+    /// none]
+    #[arg(long, value_name = "PATH")]
+    admin_tokens: Option<String>,
+    /// File that changes through the admin endpoint are appended to [default: the log only]
+    #[arg(long, value_name = "PATH")]
+    audit_log: Option<String>,
     /// Endpoint of metrics alone, without a token, such as 0.0.0.0:9090 [default: none]
     #[arg(long, value_name = "ADDR")]
     metrics: Option<String>,
@@ -117,6 +125,12 @@ pub(crate) struct ServeArgs {
     /// Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL")]
     traces: Option<String>,
+    /// Directory of usage records, by rule, identity and hour [default: none]
+    #[arg(long, value_name = "PATH")]
+    usage: Option<String>,
+    /// Domains and ids of the rules whose usage is recorded, such as shop,llm/team; * for all
+    #[arg(long, value_name = "LIST")]
+    usage_rules: Option<String>,
     /// Send events to this URL, such as thresholds of budgets that are reached (`notify`)
     #[arg(long, value_name = "URL")]
     webhook_url: Option<String>,
@@ -138,7 +152,7 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     // Before the addresses are printed: their reader may send a signal.
     let (reload, reloads) = mpsc::channel(1);
     let signals = Signals::new(reload).context("cannot handle signals")?;
-    print_startup(log, json, &startup_message(server.addresses(), !rules.paths.is_empty(), json));
+    print_startup(log, json, &startup_message(server.addresses(), rules.is_configured(), json));
     trim_memory(server.app().memory().clone());
     Ok(server.run(signals.terminated(), reloads).await.context("the service failed")?)
 }
@@ -152,6 +166,8 @@ impl ServeArgs {
             ("--http", &self.http),
             ("--admin", &self.admin),
             ("--admin-token-file", &self.admin_token_file),
+            ("--admin-tokens", &self.admin_tokens),
+            ("--audit-log", &self.audit_log),
             ("--metrics", &self.metrics),
             ("--resp", &self.resp),
             ("--headers", &self.headers),
@@ -174,6 +190,8 @@ impl ServeArgs {
             ("--log-level", &self.log_level),
             ("--log-format", &self.log_format),
             ("--traces", &self.traces),
+            ("--usage", &self.usage),
+            ("--usage-rules", &self.usage_rules),
             ("--webhook-url", &self.webhook_url),
         ];
         for (flag, text) in texts {
@@ -190,10 +208,9 @@ impl ServeArgs {
             vars.set_flag(flag, "true");
         }
         self.reading.set_flags(&mut vars);
+        self.rule_store.set_flags(&mut vars);
         if !self.rules.is_empty() {
-            let paths: OsString = env::join_paths(&self.rules).context("--rules")?;
-            let paths = paths.into_string().ok().context("--rules: a path must be UTF-8")?;
-            vars.set_flag("--rules", paths);
+            set_rules(&mut vars, &self.rules)?;
         }
         Ok(vars)
     }
@@ -210,7 +227,7 @@ fn startup_message(addresses: &Addresses, has_rules: bool, json: bool) -> String
     let mut listening = format!(
         "grpc   {grpc}   Envoy's rate limit service\n\
          http   {http}   /v1/check, /json, /openapi.json\n\
-         admin  {admin}   /metrics, /ready, /rlconfig, /config\n"
+         admin  {admin}   console, /metrics, /ready, /config\n"
     );
     if let Some(resp) = resp {
         listening += &format!("resp   {resp}   CL.THROTTLE, SG.CHECK: for clients of Redis\n");

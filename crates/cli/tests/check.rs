@@ -148,7 +148,11 @@ fn the_variables_of_serve_are_read() {
     let checked = run(&format!("{all} sluicegate check"));
     assert!(checked.stdout.ends_with("valid: 1 domain, 2 rules, 2 limits\n"), "{}", checked.stderr);
     let checked = run("CONFIG_TYPE=GRPC_XDS_SOTW sluicegate check");
-    assert!(checked.stderr.contains("CONFIG_TYPE: must be `FILE`"), "{}", checked.stderr);
+    assert!(
+        checked.stderr.contains("CONFIG_TYPE: rules come from the control plane"),
+        "{}",
+        checked.stderr
+    );
     assert_eq!(run("CONFIG_TYPE=GRPC_XDS_SOTW sluicegate check config/a.yaml").code, 0);
 }
 

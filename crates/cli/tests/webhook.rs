@@ -1,4 +1,5 @@
-//! Events of `sluicegate serve`: thresholds of budgets, in the log, in metrics and at a webhook.
+//! Events of `sluicegate serve`: thresholds of budgets and failed loads of rules, in the log, in
+//! metrics and at a webhook.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
@@ -116,5 +117,50 @@ fn a_redirect_is_not_followed_and_what_is_refused_is_not_repeated() {
     }
     let failed = metric(&service, r#"sluicegate_webhook_events_total{outcome="failed"}"#);
     assert_eq!(failed.as_deref(), Some("2"));
+    assert!(receiver.is_empty());
+}
+
+/// The number that a metric reaches.
+fn reaches(service: &Service, sample: &str, count: &str) {
+    until(sample, || metric(service, sample).filter(|now| now == count).map(drop));
+}
+
+#[test]
+fn rules_that_fail_to_load_are_one_event_and_so_is_the_end_of_the_failure() {
+    let (folder, receiver) = (Folder::new(), WebhookReceiver::answering(&[]));
+    let (rules, url) = (folder.file("rules.yaml", RULES), format!("http://{}/", receiver.address));
+    let service = Service::with(&["--rules", &rules, "--webhook-url", &url], &[]);
+    let refused = "ratelimit_service_config_load_error";
+    // Two mistakes, then another one: the failure is the same.
+    folder.file("rules.yaml", &RULES.replace("month,", "month, algo: x,").replace("80%\n", "x\n"));
+    reaches(&service, refused, "1");
+    folder.file("rules.yaml", "domain: [");
+    reaches(&service, refused, "2");
+    let event = receiver.next().json();
+    assert_eq!(event["type"], "rules.reload_failed", "{event}");
+    let data = &event["data"];
+    assert_eq!((&data["rules"], &data["problems"]), (&json!(rules), &json!(2)), "{data}");
+    let problem = data["problem"].as_str().unwrap();
+    assert!(problem.contains("rules.yaml:") && problem.contains("algo"), "{problem}");
+    let enforced = &data["enforced"];
+    assert_eq!((&enforced["revision"], &enforced["rules"]), (&json!(1), &json!(3)), "{data}");
+    assert!(enforced["since"].as_str().unwrap().ends_with('Z'), "{data}");
+    let hash = format!("sluicegate_rules_hash{{hash={}}}", enforced["hash"]);
+    assert_eq!(metric(&service, &hash).as_deref(), Some("1"));
+
+    folder.file("rules.yaml", &RULES.replace("1000/year", "2000/year"));
+    let event = receiver.next().json();
+    assert_eq!(event["type"], "rules.reloaded", "{event}");
+    assert_eq!(event["data"]["failed_loads"], 2, "{event}");
+    assert!(
+        event["data"]["failed_since"].as_str().unwrap() <= event["timestamp"].as_str().unwrap()
+    );
+    assert_ne!(event["data"]["enforced"]["hash"], enforced["hash"]);
+
+    // A valid change after a valid one is no event, and a new failure is one.
+    folder.file("rules.yaml", RULES);
+    reaches(&service, "ratelimit_service_config_load_success", "3");
+    folder.file("rules.yaml", "domain: [");
+    assert_eq!(receiver.next().json()["type"], "rules.reload_failed");
     assert!(receiver.is_empty());
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use serde_json::{Value, json};
+use sluicegate::Timestamp;
 use sluicegate::explain::rule::text::{counted, plainly};
 use sluicegate_config::gateway::deferred::DeferredPlace;
 use sluicegate_config::gateway::listener::ListenerConfig;
@@ -49,6 +50,7 @@ pub(crate) fn load(
     source: Source,
     paths: &[PathBuf],
     reading: &ReadArgs,
+    now: Timestamp,
 ) -> anyhow::Result<(LoadResult, Option<GatewayConfig>)> {
     let mut settings = reading.settings(paths)?;
     let loaded = match checked(&source, !settings.paths.is_empty(), None) {
@@ -66,7 +68,7 @@ pub(crate) fn load(
     }
     let mut result = match settings.paths.is_empty() {
         true => LoadResult::empty(),
-        false => rules(&settings)?,
+        false => rules(&settings, now)?,
     };
     result.warnings.extend(loaded.warnings.iter().cloned());
     if let Ok(good) = &result.read {

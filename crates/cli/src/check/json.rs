@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sluicegate::explain::rule::contents;
 use sluicegate::explain::rule::json::rule;
+use sluicegate::explain::rule::timing::override_entry;
 use sluicegate_config::gateway::GatewayConfig;
 use sluicegate_config::problem::Problem;
 use sluicegate_rules::domain::ForwardAuth;
@@ -58,6 +59,7 @@ fn domain(set: &RuleSet, domain: &Domain) -> Value {
         "exempt": contents.exempt,
         "allow": listed(&domain.allow),
         "deny": listed(&domain.deny),
+        "overrides": domain.overrides.iter().map(override_entry).collect::<Value>(),
         "forward_auth": domain.forward_auth.as_ref().map(forward_auth),
     })
 }

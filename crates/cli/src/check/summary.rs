@@ -3,6 +3,7 @@
 use sluicegate::explain::rule::text::{
     counted, counters, grouped, limits, memory, plainly, settings,
 };
+use sluicegate::explain::rule::timing::{override_line, timing};
 use sluicegate::explain::rule::{LocatedRule, contents, text};
 use sluicegate_rules::domain::ForwardAuth;
 use sluicegate_rules::domain::{Domain, ListEntry};
@@ -77,6 +78,7 @@ fn table(set: &RuleSet, domain: &Domain, detail: Detail) -> String {
         ("no limit", contents.exempt.iter().map(|path| plainly(path)).collect()),
         ("allow list", listed(&domain.allow)),
         ("deny list", listed(&domain.deny)),
+        ("overrides", domain.overrides.iter().map(|one| plainly(&override_line(one))).collect()),
         ("forward auth", domain.forward_auth.as_ref().map_or_else(Vec::new, forward_auth)),
     ];
     for (name, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
@@ -106,6 +108,7 @@ fn push_row(out: &mut String, left: &str, right: &[String], width: usize) {
 /// Returns the path of a rule and its properties.
 fn row(located: &LocatedRule<'_>) -> (String, Vec<String>) {
     let mut lines = limits(&located.rule().limits);
+    lines.extend(timing(located.rule()));
     let mut more = match &located.rule().name {
         Some(name) => vec![format!("named `{name}`")],
         None => Vec::new(),

@@ -29,25 +29,36 @@ pub(crate) struct HashKeyArgs {
 
 /// Runs `gateway hash-key`.
 pub(crate) fn run(args: &HashKeyArgs) -> anyhow::Result<ExitCode> {
-    if args.name.is_empty() {
+    write_line("key", &args.name, "", args.generate)
+}
+
+/// Writes the line of a key: a generated one, or that of standard input. `fields` are those between
+/// the name and the hash.
+pub(crate) fn write_line(
+    noun: &str,
+    name: &str,
+    fields: &str,
+    generate: bool,
+) -> anyhow::Result<ExitCode> {
+    if name.is_empty() {
         bail!("NAME: must not be empty; write it like `acme`");
     }
-    let key = if args.generate {
+    let key = if generate {
         generate_key().context("the system has no random numbers")?
     } else {
         read_key()?
     };
     // JSON is YAML: any name is one value.
-    let name = serde_json::to_string(&args.name)?;
-    let line = format!("- {{ name: {name}, sha256: {} }}\n", hash_key(&key));
+    let name = serde_json::to_string(name)?;
+    let line = format!("- {{ name: {name}, {fields}sha256: {} }}\n", hash_key(&key));
     if !written(io::stdout().lock().write_all(line.as_bytes()))? {
         bail!("the line was not written, and the key was dropped");
     }
-    if args.generate {
-        eprintln!("key of {name}, shown once: {key}");
+    if generate {
+        eprintln!("{noun} of {name}, shown once: {key}");
     } else if key.len() < STRONG_CHARS {
         eprintln!(
-            "sluicegate: warning: a key of {} characters can be guessed from its hash; replace it by one of \
+            "sluicegate: warning: a {noun} of {} characters can be guessed from its hash; replace it by one of \
              `--generate`",
             key.len()
         );

@@ -1,6 +1,5 @@
 //! Options of `sluicegate gateway`: flags, and variables in their place.
 
-use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,6 +9,7 @@ use sluicegate_config::gateway::upstream::ServerConfig;
 use sluicegate_server::settings::Vars;
 
 use super::hash_key::HashKeyArgs;
+use crate::rules::{StoreArgs, set_rules};
 
 /// Arguments of `gateway`.
 #[derive(Debug, clap::Args)]
@@ -41,9 +41,12 @@ pub(crate) struct GatewayArgs {
     /// Admin endpoint: metrics, readiness, configuration [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// File or directory of rules; repeat for more of the same configuration
+    /// File or directory of rules; repeat for more of the same configuration; or
+    /// postgres://USER@HOST/DB
     #[arg(long, value_name = "PATH", conflicts_with = "limit")]
     rules: Vec<PathBuf>,
+    #[command(flatten)]
+    rule_store: StoreArgs,
     /// Store of the counters: memory, or redis://, rediss://, unix://, redis-sentinel:// or
     /// redis-cluster://… [default: memory]
     #[arg(long, value_name = "URL")]
@@ -103,6 +106,7 @@ impl GatewayArgs {
         if self.json {
             vars.set_flag("--json", "true");
         }
+        self.rule_store.set_flags(&mut vars);
         if !self.rules.is_empty() {
             set_rules(&mut vars, &self.rules)?;
         }
@@ -160,14 +164,6 @@ impl GatewayArgs {
         }
         Ok((options, vars))
     }
-}
-
-/// Names rules by their flag.
-pub(crate) fn set_rules(vars: &mut Vars, paths: &[PathBuf]) -> anyhow::Result<()> {
-    let paths = env::join_paths(paths).context("--rules")?;
-    let paths = paths.into_string().ok().context("--rules: a path must be UTF-8")?;
-    vars.set_flag("--rules", paths);
-    Ok(())
 }
 
 fn variable<T: FromStr>(vars: &mut Vars, name: &str, expected: &str) -> anyhow::Result<Option<T>> {

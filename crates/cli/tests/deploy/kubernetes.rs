@@ -49,7 +49,8 @@ fn the_chart_renders_valid_manifests() {
         &["--set", "existingConfigMap=rules,store.url=redis://redis:6379,replicas=3"],
         &[
             "--set",
-            "existingConfigMap=rules,store.url=rediss://redis:6379,store.passwordSecret=redis",
+            "existingConfigMap=rules,store.url=rediss://redis:6379,store.passwordSecret=redis,\
+             admin.tokensSecret=operators",
         ],
         &[
             "--set",
@@ -80,6 +81,21 @@ fn dashboards_are_labeled_for_the_sidecar_of_grafana() {
     }
     let misnamed = ["template", "sluicegate", CHART, "--set", "grafana.dashboards.a=b"];
     assert!(failure(&mut helm(&misnamed)).contains("invalid propertyName 'a'"));
+}
+
+#[test]
+fn tokens_of_operators_are_mounted_where_their_variable_says() {
+    let manifests = yaml(&render(&["--set", "existingConfigMap=a,admin.tokensSecret=operators"]));
+    let pod = &of_kind(&manifests, "Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let find = |list: &Value, name: &str| {
+        list.as_array().unwrap().iter().find(|one| one["name"] == name).cloned().unwrap()
+    };
+    let variable = find(&container["env"], "SLUICEGATE_ADMIN_TOKENS");
+    let mount = find(&container["volumeMounts"], "admin");
+    let path = format!("{}/tokens.yaml", mount["mountPath"].as_str().unwrap());
+    assert_eq!(variable["value"], path);
+    assert_eq!(find(&pod["volumes"], "admin")["secret"]["secretName"], "operators");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::expressions::{exported, selected};
-use crate::prometheus::{check_rules, gateway_pages, service_page};
+use crate::prometheus::{check_rules, gateway_pages, service_pages};
 use crate::support::{Folder, root};
 
 /// Metrics that an operator of a gateway must be able to rely on.
@@ -18,6 +18,18 @@ const COVERED: [&str; 10] = [
     "sluicegate_gateway_config_last_reload_successful",
     "sluicegate_client_connections_rejected_total",
     "sluicegate_connections_refused_total",
+];
+
+/// Metrics that the people who change rules, and those who send bills, must be able to rely on.
+const COVERED_FOR_OPERATORS: [&str; 8] = [
+    "sluicegate_rule_store_connected",
+    "sluicegate_rule_store_from_cache",
+    "sluicegate_rule_store_revision",
+    "sluicegate_rule_store_refused_total",
+    "sluicegate_xds_disconnected_seconds",
+    "sluicegate_xds_updates_total",
+    "sluicegate_usage_write_failures_total",
+    "sluicegate_audit_write_failures_total",
 ];
 
 /// The alerts below a heading of the guide, as a file of rules.
@@ -54,6 +66,16 @@ fn every_alert_of_the_gateway_selects_series_that_exist() {
 #[test]
 fn every_alert_of_the_service_selects_series_that_exist() {
     let folder = Folder::new();
-    let covered = check(&alerts("## Alerts"), &service_page(&folder));
+    let covered = check(&alerts("## Alerts"), &service_pages(&folder).concat());
     assert!(covered.contains("sluicegate_redis_up"), "{covered:?}");
+}
+
+#[test]
+fn every_alert_for_operators_selects_series_that_exist() {
+    let heading = "### Alerts of the rule store, usage and operators";
+    let folder = Folder::new();
+    let covered = check(&alerts(heading), &service_pages(&folder).concat());
+    for name in COVERED_FOR_OPERATORS {
+        assert!(covered.contains(name), "no alert on `{name}`");
+    }
 }

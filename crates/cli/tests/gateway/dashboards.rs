@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::expressions::{exported, selected};
-use crate::prometheus::{check_rules, gateway_pages, service_page};
+use crate::prometheus::{check_rules, gateway_pages, service_pages};
 use crate::support::{Folder, root};
 
 /// Metrics that both dashboards show.
@@ -23,11 +23,19 @@ const COVERED: [&str; 12] = [
     "sluicegate_lease_calls_total",
     "sluicegate_connections_refused_total",
 ];
-const COVERED_BY_SERVICE: [&str; 4] = [
+const COVERED_BY_SERVICE: [&str; 12] = [
     "ratelimit_service_response_time_seconds_bucket",
     "sluicegate_response_time_seconds_bucket",
     "sluicegate_calls_total",
     "sluicegate_call_failures_total",
+    "sluicegate_rule_store_revision",
+    "sluicegate_rule_store_connected",
+    "sluicegate_rule_store_from_cache",
+    "sluicegate_rule_store_refused_total",
+    "sluicegate_xds_disconnected_seconds",
+    "sluicegate_xds_updates_total",
+    "sluicegate_usage_write_failures_total",
+    "sluicegate_audit_entries_total",
 ];
 const COVERED_BY_GATEWAY: [&str; 6] = [
     "sluicegate_gateway_requests_total",
@@ -92,7 +100,7 @@ fn check(name: &str, page: &str, covered: &[&str]) {
 
 #[test]
 fn every_panel_of_the_service_selects_series_that_exist() {
-    check("service.json", &service_page(&Folder::new()), &COVERED_BY_SERVICE);
+    check("service.json", &service_pages(&Folder::new()).concat(), &COVERED_BY_SERVICE);
 }
 
 #[test]

@@ -70,11 +70,17 @@ routes:
     [away, get(&gateway.admin, "/metrics", &[]).body]
 }
 
-/// The page of a service with rules of each consistency level.
-pub fn service_page(folder: &Folder) -> String {
+/// Pages of a service with rules of each consistency level and usage records, and of one with a
+/// control plane that does not answer.
+pub fn service_pages(folder: &Folder) -> [String; 2] {
     let rules = folder.file("service.yaml", &format!("domain: api\ndescriptors:\n{LEVELS}"));
-    let service = Service::with(&[&["--rules", &rules][..], &AWAY].concat(), &[]);
-    service.admin("/metrics").body
+    let usage = format!("{}/usage", folder.path());
+    let args = ["--rules", &rules, "--usage", &usage, "--usage-rules", "*"];
+    let service = Service::with(&[&args[..], &AWAY].concat(), &[]);
+    let variables =
+        [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_SERVER_URL", "127.0.0.1:1")];
+    let controlled = Service::with(&[], &variables);
+    [service, controlled].map(|service| service.admin("/metrics").body)
 }
 
 /// What `promtool` prints about a text on its standard input.
@@ -100,7 +106,7 @@ pub fn check_rules(rules: &str) -> usize {
 #[test]
 fn metrics_are_those_of_the_text_format() {
     let folder = Folder::new();
-    let pages = gateway_pages(&folder).into_iter().chain([service_page(&folder)]);
+    let pages = gateway_pages(&folder).into_iter().chain(service_pages(&folder));
     for page in pages {
         let output = promtool(&["check", "metrics"], &page);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -15,6 +15,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluicegate_testkit::port::Port;
+use sluicegate_testkit::until;
 
 use super::process::Process;
 use super::{Folder, server};
@@ -40,6 +42,7 @@ pub struct Browser {
     session: String,
     // Dropped before the folder that it writes to.
     _driver: Process,
+    _port: Port,
     _folder: Folder,
 }
 
@@ -48,12 +51,16 @@ impl Browser {
     pub fn start() -> Self {
         let folder = Folder::new();
         let mut command = Command::new(server("chromedriver"));
-        // Profile, caches and crash reports are below these.
-        command.arg("--port=0").env("TMPDIR", folder.path()).env("HOME", folder.path());
+        // Profile, caches and crash reports are below these. Not port 0, for which chromedriver
+        // looks for a port by itself: several at once may find the same one.
+        let port = Port::free();
+        command
+            .arg(format!("--port={}", port.number()))
+            .env("TMPDIR", folder.path())
+            .env("HOME", folder.path());
         let mut driver = Process::start("chromedriver", &mut command);
-        let line = driver.says("started successfully on port ");
-        let port = line.rsplit(' ').next().unwrap().trim_end_matches('.');
-        let address = format!("127.0.0.1:{port}");
+        driver.says("started successfully on port ");
+        let address = format!("127.0.0.1:{}", port.number());
         let timeout = u64::try_from(TIMEOUT.as_millis()).unwrap();
         let capabilities = json!({
             "goog:chromeOptions": { "binary": server("chromium"), "args": ARGS },
@@ -62,7 +69,7 @@ impl Browser {
         let body = json!({ "capabilities": { "alwaysMatch": capabilities } });
         let created = send(&address, "POST", "/session", &body).unwrap_or_else(|e| panic!("{e}"));
         let session = format!("/session/{}", created["sessionId"].as_str().unwrap());
-        Self { address, session, _driver: driver, _folder: folder }
+        Self { address, session, _driver: driver, _port: port, _folder: folder }
     }
 
     /// Opens a page and waits until it is loaded.
@@ -82,6 +89,113 @@ impl Browser {
         self.command("execute/async", &json!({ "script": script, "args": arguments }))
     }
 
+    /// Clicks on the element of a CSS selector, as a person does: scrolled to and visible.
+    pub fn click(&self, selector: &str) {
+        self.command(&format!("element/{}/click", self.find(selector)), &json!({}));
+    }
+
+    /// Clicks on a link by its text, and waits for the next page.
+    pub fn follow(&self, text: &str) {
+        let body = json!({ "using": "link text", "value": text });
+        let found = self.command("element", &body);
+        self.mark_page();
+        self.command(&format!("element/{}/click", element_id(&found)), &json!({}));
+        self.wait_for_page();
+    }
+
+    /// Clicks on a button that sends a form, and waits for the next page.
+    pub fn submit(&self, selector: &str) {
+        let element = self.find(selector);
+        self.mark_page();
+        self.command(&format!("element/{element}/click"), &json!({}));
+        self.wait_for_page();
+    }
+
+    fn mark_page(&self) {
+        self.run("window.isLeft = true", &[]);
+    }
+
+    fn wait_for_page(&self) {
+        let script = "return !window.isLeft && document.readyState === 'complete'";
+        let path = format!("{}/execute/sync", self.session);
+        let body = json!({ "script": script, "args": [] });
+        // A script fails if its page ends meanwhile.
+        until("the next page is loaded", || {
+            let is_loaded = send(&self.address, "POST", &path, &body);
+            (is_loaded == Ok(Value::Bool(true))).then_some(())
+        });
+    }
+
+    /// Replaces the text of a field by typing.
+    pub fn fill(&self, selector: &str, text: &str) {
+        let element = self.find(selector);
+        self.command(&format!("element/{element}/clear"), &json!({}));
+        self.command(&format!("element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// Types at the end of a field, or keys of the keyboard.
+    pub fn type_in(&self, selector: &str, text: &str) {
+        let element = self.find(selector);
+        self.command(&format!("element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// The visible text of an element.
+    pub fn text(&self, selector: &str) -> String {
+        let script = "return document.querySelector(arguments[0]).innerText";
+        self.run(script, &[selector.into()]).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits until an expression is true: it is evaluated at each mutation of the document, and
+    /// every 100 ms.
+    pub fn wait_for(&self, expression: &str) {
+        let script = format!(
+            "const holds = () => {{ try {{ return {expression} }} catch {{ return false }} }};
+             const check = () => {{ if (holds()) {{ observer.disconnect(); clearInterval(timer); done(true) }} }};
+             const observer = new MutationObserver(check);
+             const timer = setInterval(check, 100);
+             observer.observe(document, {{ subtree: true, childList: true, attributes: true, characterData: true }});
+             check();"
+        );
+        self.run_async(&script, &[]);
+    }
+
+    /// The address of the page.
+    pub fn address(&self) -> String {
+        self.run("return location.href", &[]).as_str().unwrap().to_owned()
+    }
+
+    /// Prefers `light` or `dark` pages.
+    pub fn emulate_scheme(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        let body =
+            json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
+        self.command("goog/cdp/execute", &body);
+    }
+
+    /// Presses a key, at the element that has the focus.
+    pub fn press(&self, key: &str) {
+        let keys = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
+        let actions = json!([{ "type": "key", "id": "keyboard", "actions": keys }]);
+        self.command("actions", &json!({ "actions": actions }));
+    }
+
+    /// Errors of the browser's console: blocked loads, failed scripts.
+    pub fn severe_log_lines(&self) -> Vec<String> {
+        let lines = self.command("se/log", &json!({ "type": "browser" }));
+        let severe = lines.as_array().unwrap().iter().filter(|one| one["level"] == "SEVERE");
+        severe.map(|one| one["message"].to_string()).collect()
+    }
+
+    /// Sets the size of the window.
+    pub fn resize(&self, width: u32, height: u32) {
+        self.command("window/rect", &json!({ "width": width, "height": height }));
+    }
+
+    fn find(&self, selector: &str) -> String {
+        let body = json!({ "using": "css selector", "value": selector });
+        element_id(&self.command("element", &body))
+    }
+
     fn command(&self, name: &str, body: &Value) -> Value {
         let path = format!("{}/{name}", self.session);
         send(&self.address, "POST", &path, body).unwrap_or_else(|error| panic!("{error}"))
@@ -93,6 +207,11 @@ impl Drop for Browser {
         // Closes the browser; its end with chromedriver would be later than that of the folder.
         let _ = send(&self.address, "DELETE", &self.session, &json!({}));
     }
+}
+
+/// The id of an element, by the name that the WebDriver specification gives it.
+fn element_id(element: &Value) -> String {
+    element["element-6066-11e4-a52e-4f735466cecf"].as_str().unwrap().to_owned()
 }
 
 /// The value of a command's response, or its error.

@@ -28,7 +28,8 @@ pub fn root() -> PathBuf {
 /// A program as `scripts/servers` installs it, or as a variable names it. It is never left out:
 /// without it nothing is tested.
 pub fn server(name: &str) -> PathBuf {
-    let variable = format!("SLUICEGATE_TEST_{}", name.replace('-', "_").to_ascii_uppercase());
+    let variable =
+        format!("SLUICEGATE_TEST_{}", name.replace(['-', '.'], "_").to_ascii_uppercase());
     let named = std::env::var_os(&variable).map(PathBuf::from);
     let program = named.unwrap_or_else(|| root().join("target/servers/bin").join(name));
     let at = program.display();

@@ -424,7 +424,7 @@ impl Running {
             // The store of the counters does not answer.
             return Charged::Denied { counter: None, retry_at: now.after(UNKNOWN_WAIT) };
         };
-        if app.code_of(&rules, &limited, &checked) != Code::OverLimit {
+        if app.code_of_attempt(&rules, &limited, &checked) != Code::OverLimit {
             return Charged::Admitted(slot, checked.wait());
         }
         let is_decided = checked.listed().is_some() || checked.denied_unmatched().is_some();
