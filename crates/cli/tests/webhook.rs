@@ -22,7 +22,7 @@ descriptors:
     pools: [{ name: credits, limits: { algorithm: fixed_window, rate: 100/year } }]
   - key: short
     notify: 80%
-    limits: { name: window, algorithm: fixed_window, rate: 10 per 300ms }
+    limits: { name: window, algorithm: fixed_window, rate: 10/s }
 ";
 
 fn check(service: &Service, key: &str, hits: u64) -> u16 {

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! An engine judges by the answers that it gives, so each node of a shared store reports a crossing
-//! that it sees. Reservations are judged when they are settled. Identities are remembered from
-//! their first threshold until their limit is full, [`REMEMBERED_MAX`] of them; while there is no
-//! room, crossings of further identities are counted and not reported.
+//! that it sees. Reservations are judged when they are settled. An answer is observed later than it
+//! was decided, so the end of a window is known with the error of that delay: two ends are those of
+//! one window if they differ by less than half of it. Identities are remembered from their first
+//! threshold until their limit is full, [`REMEMBERED_MAX`] of them; while there is no room,
+//! crossings of further identities are counted and not reported.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,13 +20,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use sluicegate_core::time::Timestamp;
+use sluicegate_core::time::{Span, Timestamp};
 use sluicegate_core::verdict::Verdict;
 use sluicegate_rules::plan::{Plan, Target};
 use sluicegate_rules::set::{RuleNo, RuleSet};
 
 use super::admission::{Checked, Status};
 use super::{Engine, Snapshot, descriptor_text};
+
+/// Length of a window whose length varies: months and years of a calendar.
+const SHORTEST_MONTH: Span = Span::from_secs(28 * 86_400);
 
 /// Maximum number of identities whose reported thresholds are remembered.
 pub const REMEMBERED_MAX: usize = 65_536;
@@ -74,6 +79,8 @@ struct ReportedLevel {
     level: usize,
     /// Until when they count.
     full_at: Timestamp,
+    /// Whether `full_at` is the end of the current window, and of no later one that pays a debt.
+    is_window_end: bool,
 }
 
 /// Usage of one identity.
@@ -81,8 +88,10 @@ struct ReportedLevel {
 struct Usage {
     /// The number of thresholds that it reaches.
     level: usize,
-    /// Whether it can fall only at the end of a window.
-    is_windowed: bool,
+    /// The window at whose end it falls; `None` if it falls at any time.
+    window: Option<Span>,
+    /// Whether later windows pay for it.
+    in_debt: bool,
     full_at: Timestamp,
     now: Timestamp,
 }
@@ -90,14 +99,21 @@ struct Usage {
 impl UsageMonitor {
     /// Records the usage of an identity; the thresholds to report.
     fn observe(&self, key: (usize, u64), usage: Usage) -> Range<usize> {
-        let Usage { level, is_windowed, full_at, now } = usage;
-        let is_full = full_at <= now;
+        let Usage { level, window, in_debt, full_at, now } = usage;
+        let (is_windowed, is_full) = (window.is_some(), full_at <= now);
+        let is_window_end = is_windowed && !in_debt;
         if level == 0 && ((is_windowed && !is_full) || self.remembered.load(Ordering::Relaxed) == 0)
         {
             return 0..0;
         }
         let mut reported = self.reported.lock();
-        let known = reported.get(&key).filter(|known| now < known.full_at);
+        let is_same_window = |known: &ReportedLevel| match window {
+            Some(window) if is_window_end && known.is_window_end => {
+                full_at.since(known.full_at).as_micros() < window.as_micros() / 2
+            }
+            _ => true,
+        };
+        let known = reported.get(&key).filter(|known| now < known.full_at && is_same_window(known));
         let before = known.map_or(0, |known| known.level);
         let falls = level < before && (!is_windowed || is_full);
         if level == 0 && (falls || known.is_none()) {
@@ -110,9 +126,10 @@ impl UsageMonitor {
                 self.unreported.fetch_add((level - before) as u64, Ordering::Relaxed);
                 return 0..0;
             }
-            reported.insert(key, ReportedLevel { level, full_at });
+            reported.insert(key, ReportedLevel { level, full_at, is_window_end });
         } else if let Some(known) = reported.get_mut(&key) {
-            known.full_at = known.full_at.max(full_at);
+            let full_at = if is_window_end { full_at } else { known.full_at.max(full_at) };
+            *known = ReportedLevel { full_at, is_window_end, ..*known };
         }
         self.remembered.store(reported.len(), Ordering::Relaxed);
         before..level.max(before)
@@ -214,10 +231,12 @@ impl Snapshot<'_> {
         let level = thresholds.iter().take_while(|percent| is_reached(**percent)).count();
         let full_at = now.after(verdict.reset_after);
         let is_windowed = matches!(policy.algorithm, "fixed_window" | "tally" | "cycle");
+        let window = is_windowed.then(|| policy.window.unwrap_or(SHORTEST_MONTH));
         // A commit finds the pool by its id, and names the identity of the request.
         let identity = self.rules().without_pool(no, identity);
         let key = (self.rule_state(no).number(), monitor.hasher.hash_one(identity));
-        let crossed = monitor.observe(key, Usage { level, is_windowed, full_at, now });
+        let usage = Usage { level, window, in_debt: remaining < 0, full_at, now };
+        let crossed = monitor.observe(key, usage);
         let Some(listener) = monitor.listener.get() else { return };
         for threshold in thresholds.get(crossed).unwrap_or_default() {
             listener.threshold_reached(&ThresholdReached {
@@ -271,7 +290,8 @@ mod tests {
     }
 
     fn usage(level: usize, is_windowed: bool, now: u64, full_at: u64) -> Usage {
-        Usage { level, is_windowed, full_at: at(full_at), now: at(now) }
+        let window = is_windowed.then_some(Span::from_secs(60));
+        Usage { level, window, in_debt: false, full_at: at(full_at), now: at(now) }
     }
 
     #[test]
@@ -286,6 +306,30 @@ mod tests {
         assert_eq!(observe(2, 60, 120), 0..2, "the next window, although all of it at once");
         assert_eq!(observe(0, 61, 61), 2..2, "reset by an operator");
         assert_eq!(observe(1, 62, 120), 0..1);
+    }
+
+    #[test]
+    fn a_window_is_known_by_its_end_however_late_it_is_observed() {
+        let monitor = UsageMonitor::default();
+        let observe =
+            |level, now, full_at| monitor.observe((1, 1), usage(level, true, now, full_at));
+        assert_eq!(observe(1, 1, 85), 0..1, "25 s after the decision");
+        assert_eq!(observe(1, 70, 120), 0..1, "the next window");
+        assert_eq!(observe(1, 80, 140), 1..1, "the same window, 20 s after the decision");
+        assert_eq!(observe(1, 81, 120), 1..1);
+    }
+
+    #[test]
+    fn a_debt_that_later_windows_pay_begins_no_window() {
+        let monitor = UsageMonitor::default();
+        let observe = |level, in_debt, now, full_at| {
+            monitor.observe((1, 1), Usage { in_debt, ..usage(level, true, now, full_at) })
+        };
+        assert_eq!(observe(1, false, 1, 60), 0..1);
+        assert_eq!(observe(2, true, 2, 180), 1..2);
+        assert_eq!(observe(2, true, 61, 180), 2..2, "the debt is not paid");
+        assert_eq!(observe(1, false, 62, 120), 2..2, "returned by a refund");
+        assert_eq!(observe(1, false, 121, 180), 0..1);
     }
 
     #[test]
