@@ -6,17 +6,21 @@
 //! - [`script`]: operations with the answers they must get, as text. Scripts are the specification:
 //!   the same files run against every store.
 //! - [`replay`]: recorded requests through a set of rules.
+//! - [`arrival`]: requests of clients over time, recorded or generated.
+//! - [`report`]: HTML reports.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
 //! - [`levels`]: a plot of accuracy against latency of the consistency levels.
 
 pub mod answer;
+pub mod arrival;
 pub mod examples;
 pub mod levels;
 pub mod line;
 pub mod memory;
 pub mod redis;
 pub mod replay;
+pub mod report;
 pub mod script;
 pub mod timeline;
 pub mod trial;
