@@ -1,13 +1,25 @@
 //! A request of an access log. Texts are borrowed from the line, or from the buffer for unescaped
 //! texts, so that reading a line allocates nothing.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 
 use sluicegate_core::time::{Span, Timestamp};
-use smallvec::SmallVec;
 
-/// Headers with their values; names are in lower case. Up to four are stored in the record itself.
-pub type Headers<'a> = SmallVec<[(&'a str, &'a [u8]); 4]>;
+/// Headers that are stored in the record itself; more than these are stored in a list.
+const INLINE_MAX: usize = 4;
+
+/// A list of headers: names in lower case, with their values. It is a slice.
+///
+/// Not a `SmallVec`: a record with one could not be used as a record with a shorter lifetime.
+#[derive(Clone, Default)]
+pub struct Headers<'a> {
+    inline: [(&'a str, &'a [u8]); INLINE_MAX],
+    inline_count: usize,
+    /// All of them, once there are more than the record holds.
+    list: Vec<(&'a str, &'a [u8])>,
+}
 
 /// A request, as far as its line describes it. What a log writes as `-` or as an empty text is
 /// absent.
@@ -63,5 +75,54 @@ impl<'a> Record<'a> {
     pub fn path(&self) -> Option<&'a [u8]> {
         let uri = self.uri?;
         Some(memchr::memchr(b'?', uri).map_or(uri, |end| &uri[..end]))
+    }
+}
+
+// === impl Headers ===
+
+impl<'a> Headers<'a> {
+    /// Adds a header. The name has to be in lower case.
+    #[inline]
+    pub fn push(&mut self, header: (&'a str, &'a [u8])) {
+        if let Some(free) = self.inline.get_mut(self.inline_count) {
+            *free = header;
+            self.inline_count += 1;
+            return;
+        }
+        if self.list.is_empty() {
+            self.list.extend(self.inline);
+        }
+        self.list.push(header);
+    }
+}
+
+impl<'a> Deref for Headers<'a> {
+    type Target = [(&'a str, &'a [u8])];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        if self.list.is_empty() { &self.inline[..self.inline_count] } else { &self.list }
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a [u8])> for Headers<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a [u8])>>(headers: I) -> Self {
+        let mut list = Self::default();
+        headers.into_iter().for_each(|header| list.push(header));
+        list
+    }
+}
+
+impl PartialEq for Headers<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Headers<'_> {}
+
+impl fmt::Debug for Headers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use memchr::memchr;
 use sluicegate_core::time::Timestamp;
 
 use crate::record::Record;
@@ -145,10 +146,10 @@ impl<'a> Value<'a> {
                 let is_whole = number.fract() == 0.0 && (0.0..9.0e15).contains(&number);
                 is_whole.then_some(number as u64)
             }
-            Self::Text(text) => match text.split(|byte| *byte == b'.').collect::<Parts<'_>>()[..] {
-                [whole] => text::whole_number(whole),
-                [whole, fraction] if zeros(fraction) => text::whole_number(whole),
-                _ => None,
+            Self::Text(text) => match memchr(b'.', text) {
+                None => text::whole_number(text),
+                Some(point) if zeros(&text[point + 1..]) => text::whole_number(&text[..point]),
+                Some(_) => None,
             },
         }
     }
@@ -157,9 +158,6 @@ impl<'a> Value<'a> {
         matches!(self, Self::Text(text) if text::present(text).is_none())
     }
 }
-
-/// Parts of a number.
-type Parts<'a> = smallvec::SmallVec<[&'a [u8]; 4]>;
 
 impl<'a> RecordBuilder<'a> {
     /// Puts a value where it belongs. The first value of a field counts; hits add up.

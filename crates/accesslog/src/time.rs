@@ -218,10 +218,13 @@ fn micros(whole: u64, nanos: u64, unit: TimeUnit) -> Option<u64> {
     u64::try_from(total / 1_000).ok()
 }
 
-/// Rounded, since a floating point number is a little below or above what was written.
+/// Rounded, since a floating point number is a little below or above what was written. The fraction
+/// is scaled alone: the whole product has no bits left for it.
 fn float_micros(number: f64, unit: TimeUnit) -> Option<u64> {
-    let micros = (number * (unit.nanos() as f64 / 1e3)).round();
-    (0.0..=Span::MAX.as_micros() as f64).contains(&micros).then_some(micros as u64)
+    let scale = unit.nanos() as f64 / 1e3;
+    let whole = (0.0..=1.0e19).contains(&number).then_some(number.trunc())?;
+    let micros = micros(whole as u64, 0, unit)?;
+    micros.checked_add(((number - whole) * scale).round() as u64)
 }
 
 /// A decimal number: its whole part and billionths.
