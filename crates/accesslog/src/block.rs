@@ -1,7 +1,7 @@
 //! Whole lines in blocks that own their bytes, so that one thread reads and others parse.
 //!
 //! A block ends with the end of a line; what follows is the beginning of the next block. Of a line
-//! that is longer than [`LINE_BYTES_MAX`], one byte more than that is stored and the rest is
+//! that is longer than [`LINE_BYTES_MAX`], a little more than that is stored and the rest is
 //! discarded while it is read: the parser refuses it by its length, and memory is bounded.
 
 use std::io::{self, Read};
@@ -13,7 +13,8 @@ use crate::parser::LINE_BYTES_MAX;
 /// Bytes of a block, unless another size is chosen.
 pub const BLOCK_BYTES: usize = 1024 * 1024;
 
-const LINE_STORED_MAX: usize = LINE_BYTES_MAX + 1;
+/// Bytes that are stored of a line. The last may be a carriage return, which counts as its end.
+const LINE_STORED_MAX: usize = LINE_BYTES_MAX + 2;
 const _: () = assert!(LINE_STORED_MAX < BLOCK_BYTES, "a block holds any line");
 
 /// Byte order mark of UTF-8, with which some programs begin a file.
@@ -51,6 +52,7 @@ pub struct Lines<'a> {
 pub struct BlockReader<R> {
     source: R,
     block_bytes: usize,
+    line_stored_max: usize,
     /// The beginning of a line that the last block did not hold.
     carry: Vec<u8>,
     /// Whether bytes are discarded up to the end of a line that is too long.
@@ -109,6 +111,7 @@ impl<R: Read> BlockReader<R> {
         Self {
             source,
             block_bytes: BLOCK_BYTES,
+            line_stored_max: LINE_STORED_MAX,
             carry: Vec::new(),
             is_discarding: false,
             next_line: 1,
@@ -121,7 +124,7 @@ impl<R: Read> BlockReader<R> {
     /// Blocks of another size; they hold at least one line of any length.
     #[must_use]
     pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.block_bytes = bytes.max(LINE_STORED_MAX + 1);
+        self.block_bytes = bytes.max(self.line_stored_max + 1);
         self
     }
 
@@ -180,8 +183,8 @@ impl<R: Read> BlockReader<R> {
                 line_start = filled + newline + 1;
             }
             filled = end;
-            if filled - line_start > LINE_STORED_MAX {
-                filled = line_start + LINE_STORED_MAX;
+            if filled - line_start > self.line_stored_max {
+                filled = line_start + self.line_stored_max;
                 self.is_discarding = true;
             }
         }
@@ -192,3 +195,6 @@ impl<R: Read> BlockReader<R> {
         line_start
     }
 }
+
+#[cfg(test)]
+mod tests;
