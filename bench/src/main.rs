@@ -1,11 +1,12 @@
 //! Sluicegate beside its peers: the library, rule matching, the service and its endpoints, the
-//! gateway, overload, shaping, and consistency levels.
+//! gateway, overload, shaping, consistency levels, and access logs.
 //!
 //! ```text
 //!   main ─> library ─> child (a fresh process per reading)
 //!        ├> rules                                              ┐
 //!        ├> network: service, doors, gateway, overload, shaping├─> frame (rounds, ratios) ─> table, bars, JSON
 //!        │       ─> servers (one core), load (another core)    │
+//!        ├> logs                                               │
 //!        └> levels ─> several services on one Redis            ┘
 //! ```
 //!
@@ -17,6 +18,7 @@ mod child;
 mod frame;
 mod levels;
 mod library;
+mod logs;
 mod machine;
 mod network;
 mod rules;
@@ -89,6 +91,8 @@ enum Command {
     Shaping,
     /// Strict, leased and eventual consistency on one Redis
     Levels(levels::Args),
+    /// Reading access logs: time per line of each format
+    Logs,
     #[command(flatten)]
     Child(Child),
 }
@@ -150,6 +154,7 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
         Some(Command::Overload(args)) => network::overload::command(common, &args),
         Some(Command::Shaping) => print(common, network::shaping::run(common)?),
         Some(Command::Levels(args)) => print(common, levels::run(common, &args)?),
+        Some(Command::Logs) => print(common, logs::run(common)?),
         Some(Command::Child(child)) => {
             match child {
                 Child::OneCell { contestant, cell, checks } => {
@@ -174,7 +179,7 @@ fn run(common: &Common, command: Option<Command>) -> anyhow::Result<ExitCode> {
 fn all(common: &Common) -> anyhow::Result<ExitCode> {
     type Run<'a> = &'a dyn Fn() -> anyhow::Result<Report>;
     let service = network::service::Args::default();
-    let runs: [(&str, Run<'_>); 8] = [
+    let runs: [(&str, Run<'_>); 9] = [
         ("library", &|| library::run(common, &library::Args::default())),
         ("rules", &|| rules::run(common)),
         ("service", &|| network::service::run(common, &service)),
@@ -183,6 +188,7 @@ fn all(common: &Common) -> anyhow::Result<ExitCode> {
         ("overload", &|| network::overload::run(common, &Default::default())),
         ("shaping", &|| network::shaping::run(common)),
         ("levels", &|| levels::run(common, &levels::Args::default())),
+        ("logs", &|| logs::run(common)),
     ];
     let mut whole = Report {
         text: String::new(),

@@ -121,7 +121,10 @@ impl<'a> JsonReading<'_, 'a> {
 
     fn has_target(&self, columns: u64, target: &Target) -> bool {
         let mapped = self.mapping.columns().iter().enumerate();
-        mapped.filter(|(index, _)| columns >> index & 1 == 1).any(|(_, c)| c.target == *target)
+        columns != 0
+            && mapped
+                .filter(|(index, _)| columns >> index & 1 == 1)
+                .any(|(_, c)| c.target == *target)
     }
 
     /// The name of a header, in lower case.
@@ -176,14 +179,14 @@ impl<'a> DeserializeSeed<'a> for MemberName<'_, 'a> {
 impl MemberName<'_, '_> {
     fn matches(&self, name: &str) -> Matches {
         let mut matches = Matches { name_bytes: name.len(), ..Matches::default() };
-        for (index, column) in self.mapping.columns().iter().enumerate() {
-            let rest = column.name.get(self.offset..);
-            if self.active >> index & 1 == 0 {
-                continue;
-            }
-            match rest.and_then(|rest| rest.strip_prefix(name)) {
-                Some("") => matches.ends |= 1 << index,
-                Some(rest) if rest.starts_with('.') => matches.passes |= 1 << index,
+        let (columns, mut rest) = (self.mapping.columns(), self.active);
+        while rest != 0 {
+            let index = rest.trailing_zeros();
+            rest &= rest - 1;
+            let path = columns[index as usize].name.as_bytes().get(self.offset..);
+            match path.and_then(|path| path.strip_prefix(name.as_bytes())) {
+                Some([]) => matches.ends |= 1 << index,
+                Some([b'.', ..]) => matches.passes |= 1 << index,
                 _ => {}
             }
         }

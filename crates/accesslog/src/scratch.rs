@@ -71,9 +71,24 @@ impl<'a> Arena<'a> {
             *self.free.get_mut(length).ok_or(ArenaFull)? = byte;
             length += 1;
         }
+        Ok(self.split(length))
+    }
+
+    /// Stores what a function writes into a buffer of this length; it returns how much that is.
+    #[inline]
+    pub(crate) fn store_with(
+        &mut self,
+        bytes_max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<&'a [u8], ArenaFull> {
+        let length = write(self.free.get_mut(..bytes_max).ok_or(ArenaFull)?);
+        Ok(self.split(length.min(bytes_max)))
+    }
+
+    fn split(&mut self, length: usize) -> &'a [u8] {
         let (stored, free) = std::mem::take(&mut self.free).split_at_mut(length);
         self.free = free;
-        Ok(stored)
+        stored
     }
 
     /// Stores a number as a text.
@@ -85,12 +100,9 @@ impl<'a> Arena<'a> {
 
     /// Stores a text.
     pub(crate) fn store_slice(&mut self, bytes: &[u8]) -> Result<&'a [u8], ArenaFull> {
-        if bytes.len() > self.free.len() {
-            return Err(ArenaFull);
-        }
-        let (stored, free) = std::mem::take(&mut self.free).split_at_mut(bytes.len());
-        stored.copy_from_slice(bytes);
-        self.free = free;
-        Ok(stored)
+        self.store_with(bytes.len(), |out| {
+            out.copy_from_slice(bytes);
+            bytes.len()
+        })
     }
 }

@@ -128,40 +128,45 @@ impl<'a> Quoted<'a> {
         if !self.is_escaped {
             return Ok(raw);
         }
-        arena.store(Unescaped { raw }).map_err(|ArenaFull| LineError::at(0, "the line is too long"))
+        arena
+            .store_with(raw.len(), |out| unescape(raw, out))
+            .map_err(|ArenaFull| LineError::at(0, "the line is too long"))
     }
 }
 
-/// Undoes escapes of nginx (`\x22`) and Apache (`\"`, `\\`, `\n`, `\x07`). Other backslashes stay.
-#[derive(Debug)]
-struct Unescaped<'a> {
-    raw: &'a [u8],
+/// Undoes escapes of nginx (`\x22`) and Apache (`\"`, `\\`, `\n`, `\x07`) into a buffer of the same
+/// length; returns how much of it is used. Other backslashes stay.
+fn unescape(mut raw: &[u8], out: &mut [u8]) -> usize {
+    let mut length = 0;
+    while let Some(plain) = memchr(b'\\', raw) {
+        out[length..length + plain].copy_from_slice(&raw[..plain]);
+        let (byte, escape_bytes) = escape(&raw[plain..]);
+        out[length + plain] = byte;
+        length += plain + 1;
+        raw = &raw[plain + escape_bytes..];
+    }
+    out[length..length + raw.len()].copy_from_slice(raw);
+    length + raw.len()
 }
 
-impl Iterator for Unescaped<'_> {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        let (byte, length) = match *self.raw {
-            [] => return None,
-            [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                (hex_digit(high) << 4 | hex_digit(low), 4)
-            }
-            [b'\\', byte @ (b'"' | b'\\'), ..] => (byte, 2),
-            [b'\\', b'n', ..] => (b'\n', 2),
-            [b'\\', b'r', ..] => (b'\r', 2),
-            [b'\\', b't', ..] => (b'\t', 2),
-            [b'\\', b'b', ..] => (0x08, 2),
-            [b'\\', b'v', ..] => (0x0B, 2),
-            [b'\\', b'f', ..] => (0x0C, 2),
-            [byte, ..] => (byte, 1),
-        };
-        self.raw = &self.raw[length..];
-        Some(byte)
+/// The byte that an escape stands for, and the length of the escape.
+const fn escape(raw: &[u8]) -> (u8, usize) {
+    match *raw {
+        [_, b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (hex_digit(high) << 4 | hex_digit(low), 4)
+        }
+        [_, byte @ (b'"' | b'\\'), ..] => (byte, 2),
+        [_, b'n', ..] => (b'\n', 2),
+        [_, b'r', ..] => (b'\r', 2),
+        [_, b't', ..] => (b'\t', 2),
+        [_, b'b', ..] => (0x08, 2),
+        [_, b'v', ..] => (0x0B, 2),
+        [_, b'f', ..] => (0x0C, 2),
+        _ => (b'\\', 1),
     }
 }
 
-fn hex_digit(digit: u8) -> u8 {
+const fn hex_digit(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
         _ => (digit | 0x20) - b'a' + 10,

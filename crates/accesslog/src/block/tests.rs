@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
+use proptest::test_runner::RngSeed;
 
 use super::*;
 
@@ -77,7 +78,12 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig {
+        cases: 4_000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(3),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn lines_do_not_depend_on_blocks_and_pieces(

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use proptest::collection::vec;
-use proptest::prelude::{ProptestConfig, any, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{any, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 use sluicegate_accesslog::{Headers, LineParser, Record, Scratch};
 use sluicegate_core::time::{Span, Timestamp};
+
+use crate::cases;
 
 /// What a line is written from.
 #[derive(Debug, Clone)]
@@ -136,7 +138,7 @@ fn check(format: &str, head: &str, line: &str, expected: &Record<'_>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn combined(original in originals()) {
