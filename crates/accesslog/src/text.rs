@@ -193,7 +193,7 @@ const fn is_method_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Parts of an absolute URL; `None` if it is not one.
+/// Parts of an absolute URL with a host.
 pub(crate) struct Url<'a> {
     pub(crate) scheme: &'a [u8],
     pub(crate) host: &'a [u8],
@@ -206,7 +206,9 @@ impl<'a> Url<'a> {
         let rest = url[colon..].strip_prefix(b"://")?;
         let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
         let uri = if end == rest.len() { b"/" } else { &rest[end..] };
-        Some(Self { scheme: scheme(&url[..colon]), host: &rest[..end], uri })
+        let (scheme, host) = (scheme(&url[..colon]), present(&rest[..end])?);
+        let is_scheme = colon > 0 && scheme.iter().all(u8::is_ascii_alphanumeric);
+        is_scheme.then_some(Self { scheme, host, uri })
     }
 }
 

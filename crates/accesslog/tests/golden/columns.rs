@@ -52,6 +52,24 @@ fn quotes_tabs_and_absent_values() {
 }
 
 #[test]
+fn urls() {
+    let expected = Record { at: at("1970-01-01T00:00:07Z"), ..Record::default() };
+    for (url, scheme, host, uri) in [
+        ("https://h:8443/p?q", text("https"), text("h:8443"), "/p?q"),
+        ("wss://h", text("https"), text("h"), "/"),
+        ("http://h?x", text("http"), text("h"), "?x"),
+        // Not absolute, or without a host.
+        ("/p?u=http://h/", None, None, "/p?u=http://h/"),
+        ("https:///p", None, None, "https:///p"),
+        ("://h/p", None, None, "://h/p"),
+        ("mailto:a", None, None, "mailto:a"),
+    ] {
+        let expected = Record { scheme, host, uri: text(uri), ..expected.clone() };
+        check("csv:time=1,url=2", "", &format!("7,{url}"), &expected);
+    }
+}
+
+#[test]
 fn the_header_is_no_record_wherever_it_stands() {
     let head = "time,user\n";
     let parser =
