@@ -184,9 +184,11 @@ impl MemberName<'_, '_> {
             let index = rest.trailing_zeros();
             rest &= rest - 1;
             let path = columns[index as usize].name.as_bytes().get(self.offset..);
-            match path.and_then(|path| path.strip_prefix(name.as_bytes())) {
-                Some([]) => matches.ends |= 1 << index,
-                Some([b'.', ..]) => matches.passes |= 1 << index,
+            let path = path.unwrap_or_default();
+            // Most names differ by length, which spares the comparison.
+            match path.get(name.len()) {
+                None if path == name.as_bytes() => matches.ends |= 1 << index,
+                Some(b'.') if path.starts_with(name.as_bytes()) => matches.passes |= 1 << index,
                 _ => {}
             }
         }
