@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use fastrand::Rng;
 
 /// Formats with a row; `csv` has the columns of [`CSV_HEAD`].
-pub(super) const FORMATS: [&str; 6] = ["combined", "escaped", "envoy", "envoy-json", "caddy", "csv"];
+pub(super) const FORMATS: [&str; 6] =
+    ["combined", "escaped", "envoy", "envoy-json", "caddy", "csv"];
 pub(super) const CSV_HEAD: &str = "time,ip,method,uri,status,bytes,agent";
-pub(super) const CSV_FORMAT: &str =
-    "csv:time=time,client_ip=ip,method=method,uri=uri,status=status,bytes=bytes,header.user-agent=agent";
+pub(super) const CSV_FORMAT: &str = "csv:time=time,client_ip=ip,method=method,uri=uri,status=status,bytes=bytes,header.user-agent=agent";
 
 const CLIENTS: usize = 20_000;
 const REQUESTS_PER_SECOND: u64 = 40;
