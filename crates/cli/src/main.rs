@@ -9,7 +9,9 @@ mod explain;
 mod gateway;
 mod hash_token;
 mod limit_override;
+mod logs;
 mod process;
+mod replay;
 mod rule_store;
 mod rules;
 mod serve;
@@ -53,6 +55,8 @@ enum Command {
     Gateway(Box<gateway::GatewayArgs>),
     /// Hash a token of an operator, for the file of `serve --admin-tokens`
     HashToken(hash_token::HashTokenArgs),
+    /// Show what rules would have done to the traffic of access logs
+    Replay(Box<replay::ReplayArgs>),
     /// Revisions of the rules of a node: history, import, export, rollback, approval
     Rules(rule_store::RulesArgs),
     /// Run the service: Envoy's rate limit service, HTTP, RESP and metrics
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::HashToken(args) => hash_token::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Rules(args) => rule_store::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),

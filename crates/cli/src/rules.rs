@@ -17,6 +17,8 @@ use sluicegate_rules::set::RuleSet;
 use sluicegate_rules::zone::moment_of;
 use sluicegate_server::settings::{RulesSettings, Vars, is_database};
 
+use crate::check::shown;
+
 /// Options of reading rules.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArgs {
@@ -201,6 +203,24 @@ pub(crate) fn rules(settings: &RulesSettings, now: Timestamp) -> anyhow::Result<
     let note = read.as_ref().ok().and_then(|good| settings.metric_values_note(&good.set));
     notes.extend(note);
     Ok(LoadResult { sources, read, warnings, notes })
+}
+
+/// The domains of valid files as they are written, whatever the time; `None` if they are invalid,
+/// which is reported.
+pub(crate) fn valid_domains(
+    reading: &ReadArgs,
+    paths: &[PathBuf],
+) -> anyhow::Result<Option<Vec<Domain>>> {
+    let settings = reading.settings(paths)?;
+    let result = rules(&settings, SystemClock::get().read())?;
+    match load(&result.sources, &settings.options) {
+        Ok(loaded) if result.read.is_ok() => Ok(Some(loaded.domains)),
+        _ => {
+            eprint!("{}", shown(&result));
+            eprintln!("invalid rules: see `sluicegate check`");
+            Ok(None)
+        }
+    }
 }
 
 /// Ended overrides that are named.

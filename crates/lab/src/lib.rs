@@ -5,6 +5,7 @@
 //! - [`line`](mod@line) and [`answer`]: the JSON lines it reads and writes.
 //! - [`script`]: operations with the answers they must get, as text. Scripts are the specification:
 //!   the same files run against every store.
+//! - [`log_input`]: access logs as requests in the order of time.
 //! - [`replay`]: recorded requests through a set of rules.
 //! - [`arrival`]: requests of clients over time, recorded or generated.
 //! - [`report`]: HTML reports.
@@ -17,6 +18,7 @@ pub mod arrival;
 pub mod examples;
 pub mod levels;
 pub mod line;
+pub mod log_input;
 pub mod memory;
 pub mod redis;
 pub mod replay;

@@ -11,6 +11,7 @@
 //! - [`schedule`] and [`overrides`] are the parts of the configuration that depend on the time;
 //!   [`resolve::resolve`] computes the rules of a moment, and when they change next.
 //! - [`network`] is IP networks and prefixes.
+//! - [`slots`] leaves concurrency limits out.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod resolve;
 pub mod rule;
 pub mod schedule;
 pub mod set;
+pub mod slots;
 pub mod typed;
 pub mod unit;
 pub mod zone;

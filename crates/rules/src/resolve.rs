@@ -4,7 +4,7 @@
 //! the time, and is computed again at each boundary, when a part of a schedule begins or ends or an
 //! override ends.
 
-use sluicegate_core::time::Timestamp;
+use sluicegate_core::time::{CLOCK_SLACK, Timestamp};
 
 use crate::domain::{DescriptorConfig, Domain, ListEntry};
 use crate::overrides::{self, OverrideChange, OverrideError};
@@ -17,6 +17,48 @@ pub struct Resolved {
     pub domains: Vec<Domain>,
     /// When they are to be computed again; `None` if they do not depend on the time.
     pub next: Option<Timestamp>,
+}
+
+/// Rules as they are written, and when they are to be resolved again.
+///
+/// ```
+/// use sluicegate_core::time::Timestamp;
+/// use sluicegate_rules::domain::Domain;
+/// use sluicegate_rules::resolve::TimedDomains;
+///
+/// let timed = TimedDomains::new(vec![Domain::new("shop")]);
+/// let (domains, timed) = timed.resolve(Timestamp::EPOCH)?;
+/// assert_eq!((domains.len(), timed.is_due(Timestamp::MAX)), (1, false));
+/// # Ok::<(), sluicegate_rules::overrides::OverrideError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct TimedDomains {
+    domains: Vec<Domain>,
+    resolved_at: Timestamp,
+    next: Option<Timestamp>,
+}
+
+impl TimedDomains {
+    /// Rules that are not resolved yet, and due at any time.
+    #[must_use]
+    pub const fn new(domains: Vec<Domain>) -> Self {
+        Self { domains, resolved_at: Timestamp::EPOCH, next: Some(Timestamp::EPOCH) }
+    }
+
+    /// The rules of a moment.
+    ///
+    /// # Errors
+    /// When an override cannot be applied.
+    pub fn resolve(&self, now: Timestamp) -> Result<(Vec<Domain>, Self), OverrideError> {
+        let Resolved { domains, next } = resolve(self.domains.clone(), now)?;
+        Ok((domains, Self { domains: self.domains.clone(), resolved_at: now, next }))
+    }
+
+    /// Whether another part of a schedule holds, or may hold: the clock may have been set back.
+    #[must_use]
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.next.is_some_and(|next| next <= now || now.after(CLOCK_SLACK) < self.resolved_at)
+    }
 }
 
 /// Applies schedules and overrides as of a moment.

@@ -24,7 +24,7 @@ use crate::metrics::{MetricsSource, Page};
 use crate::reservations::Reservations;
 use crate::rls::Options;
 use crate::rls::response::Code;
-use crate::status::{denying_rule, is_unlimited};
+use crate::status::is_unlimited;
 use crate::telemetry::{Endpoint, Event, Fault, Telemetry};
 use crate::traces::{Span, Tracer};
 use crate::traffic::Traffic;
@@ -418,7 +418,7 @@ impl App {
     /// The id of the rule that denies.
     #[must_use]
     pub fn denied_by(&self, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
-        let no = denying_rule(checked, |status| self.is_quota(rules, status))?;
+        let no = checked.denying_rule(|status| self.is_quota(rules, status))?;
         Some(rules.rules().id(no))
     }
 

@@ -70,19 +70,6 @@ pub fn denying_status(statuses: &[Status]) -> Option<&Status> {
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, status)| status)
 }
 
-/// The rule that denied: the first that did so by itself, else the first quota.
-pub(crate) fn denying_rule(
-    checked: &Checked,
-    is_quota: impl Fn(&Status) -> bool,
-) -> Option<RuleNo> {
-    if checked.listed().is_some() {
-        return None;
-    }
-    let mut denials = checked.statuses.iter().filter(|status| !status.verdict.is_allowed());
-    let by_itself = denials.clone().find(|status| !is_quota(status));
-    by_itself.or_else(|| denials.next()).and_then(rule_of)
-}
-
 /// Time until no limit denies the request and one of its quotas has something left; `None` if
 /// waiting does not help.
 pub(crate) fn retry_after(checked: &Checked, is_quota: impl Fn(&Status) -> bool) -> Option<Span> {

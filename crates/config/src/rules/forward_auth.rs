@@ -9,8 +9,8 @@ use sluicegate_rules::network::Network;
 use super::pattern::network_of;
 use super::reader::Reader;
 use super::{DEPTH_MAX, KEY_CHARS_MAX, VALUE_CHARS_MAX};
-use crate::fields::{Field, Value, unknown};
-use crate::problem::{Position, Report, Reported, quoted};
+use crate::fields::{self, Field, Value, unknown};
+use crate::problem::{Position, Problems, Report, Reported, quoted};
 use crate::suggest;
 use crate::units::{self, UnitError};
 
@@ -35,6 +35,57 @@ pub(crate) const STATUS_MAX: u16 = 599;
 
 const EXAMPLE: &str = "{ descriptors: [{ remote_address: client_ip }] }";
 const ENTRY_EXAMPLE: &str = "{ remote_address: client_ip }";
+
+/// A descriptor as `forward_auth` writes it, from a text of its own such as an argument.
+///
+/// ```
+/// use sluicegate_config::rules::request_descriptor;
+///
+/// let descriptor = request_descriptor("--descriptor", "{ plan: header X-Plan or free, ip: client_ip }")?;
+/// assert_eq!(descriptor.name(), "plan+ip");
+/// assert!(request_descriptor("--descriptor", "{ ip: address }").is_err());
+/// # Ok::<(), sluicegate_config::problem::Problems>(())
+/// ```
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn request_descriptor(source_name: &str, text: &str) -> Result<DescriptorMapping, Problems> {
+    let mut report = Report::new(source_name);
+    let read = fields::document(text, ENTRY_EXAMPLE, &mut report).and_then(|root| {
+        descriptor(&Value::root(&root), proxied_part, &mut report).map(|(_, read)| read)
+    });
+    report.finish(read)
+}
+
+/// A part of a request as `forward_auth` writes it, such as `header X-User`.
+///
+/// ```
+/// use sluicegate_config::rules::request_part;
+///
+/// assert_eq!(request_part("header X-User")?.to_string(), "header X-User");
+/// assert!(request_part("ip").unwrap_err().to_string().contains("did you mean `client_ip`?"));
+/// # Ok::<(), sluicegate_config::units::UnitError>(())
+/// ```
+///
+/// # Errors
+/// When it is none, or only the gateway knows it.
+pub fn request_part(text: &str) -> Result<Part, UnitError> {
+    proxied_part(text)
+}
+
+/// The same for the cost of a request, whose literal text is a whole number.
+///
+/// ```
+/// use sluicegate_config::rules::request_hits;
+///
+/// assert!(request_hits("header X-Cost or 1").is_ok() && request_hits("text many").is_err());
+/// ```
+///
+/// # Errors
+/// When it is none, only the gateway knows it, or it cannot be a number.
+pub fn request_hits(text: &str) -> Result<Part, UnitError> {
+    hits(text)
+}
 
 impl Reader<'_> {
     pub(super) fn forward_auth(

@@ -30,6 +30,7 @@ use std::fmt::{self, Display};
 use sluicegate_rules::domain::{DescriptorConfig, Domain, Pattern};
 
 use self::domains::DomainSource;
+pub use self::forward_auth::{request_descriptor, request_hits, request_part};
 use crate::problem::{self, Problem, Problems, Report};
 
 /// The longest key, and the longest name of a domain, in characters.

@@ -87,6 +87,9 @@ pub struct Described<'a> {
     missing: Option<&'a Part>,
 }
 
+/// A descriptor: its index in the mapping, its keys and values, and hits of its own.
+pub type DescribedParts<'d, 'a> = (usize, &'d [(&'a str, Cow<'a, str>)], Option<u64>);
+
 /// Where the entries of a descriptor end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DescribedEnd {
@@ -251,6 +254,33 @@ impl<'a> Described<'a> {
     /// The index in the mapping of each descriptor: those with a missing part are left out.
     pub fn indices(&self) -> impl Iterator<Item = usize> {
         self.ends.iter().map(|end| end.index)
+    }
+
+    /// Each descriptor with its index in the mapping, its keys and values, and hits of its own.
+    ///
+    /// ```
+    /// use sluicegate_rules::mapping::{Attributes, Mapping};
+    ///
+    /// let descriptor = vec![("user".into(), "header X-User or nobody".parse()?)].into();
+    /// let mapping = Mapping { descriptors: vec![descriptor], hits: Some("text 3".parse()?) };
+    /// let none: &[(&str, &[u8])] = &[];
+    /// let described = mapping.describe(&Attributes::of(&none))?;
+    /// let all: Vec<_> = described.iter().map(|(index, pairs, _)| (index, pairs.to_vec())).collect();
+    /// assert_eq!(all, [(0, vec![("user", "nobody".into())])]);
+    /// assert_eq!(described.hits(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = DescribedParts<'_, 'a>> {
+        let begins = std::iter::once(0).chain(self.ends.iter().map(|end| end.at));
+        begins.zip(&self.ends).map(|(begin, end)| {
+            (end.index, self.entries.get(begin..end.at).unwrap_or_default(), end.hits)
+        })
+    }
+
+    /// The hits of descriptors without their own.
+    #[must_use]
+    pub const fn hits(&self) -> u64 {
+        self.hits
     }
 
     /// The request, borrowed from `descriptors`.

@@ -8,14 +8,12 @@ use parking_lot::Mutex;
 use sluicegate::backend::Call;
 use sluicegate::clock::TimeSource;
 use sluicegate::config::rules::{Options, load};
-use sluicegate::rules::domain::{DescriptorConfig, Domain};
 use sluicegate::rules::request::Request;
-use sluicegate::rules::resolve::{Resolved, resolve};
-use sluicegate::rules::rule::{Limits, RuleConfig};
+use sluicegate::rules::resolve::TimedDomains;
 use sluicegate::rules::set::RuleSet;
+use sluicegate::rules::slots::omit_slots;
 use sluicegate::striped::Striped;
 use sluicegate::{Checked, Engine, Memory, RulesError, Snapshot, Timestamp};
-use sluicegate_core::time::CLOCK_SLACK;
 use sluicegate_rulestore::{Revision, StoredRevision};
 
 use super::differences::{Differences, DifferingIdentities, denied_identity};
@@ -82,15 +80,13 @@ pub struct CandidateRun {
     newly_denied: Mutex<Differences>,
     newly_allowed: Mutex<Differences>,
     table: Mutex<RuleTable>,
-    timed: Mutex<TimedDomains>,
+    resolved: Mutex<ResolvedRules>,
 }
 
-/// What the rules are resolved from, and when they are to be resolved again.
+/// What the rules are resolved from.
 #[derive(Debug)]
-struct TimedDomains {
-    domains: Vec<Domain>,
-    resolved_at: Timestamp,
-    next: Option<Timestamp>,
+struct ResolvedRules {
+    timed: TimedDomains,
     /// Concurrency limits that were left out.
     slots_omitted: usize,
 }
@@ -108,7 +104,7 @@ impl CandidateRun {
         let loaded = load(&stored.sources, &options.rules);
         let loaded = loaded.map_err(|invalid| RulesError::Invalid(invalid).to_string())?;
         let now = app.engine().now();
-        let (rules, timed) = TimedDomains::resolve(loaded.domains, now)?;
+        let (rules, resolved) = ResolvedRules::at(&TimedDomains::new(loaded.domains), now)?;
         let memory = Memory::with_entries(options.identities_max.min(IDENTITIES_MAX));
         let ServiceOptions { unmatched, .. } = app.options();
         let engine = Engine::builder(rules)
@@ -128,7 +124,7 @@ impl CandidateRun {
             newly_denied: Mutex::default(),
             newly_allowed: Mutex::default(),
             table: Mutex::default(),
-            timed: Mutex::new(timed),
+            resolved: Mutex::new(resolved),
         };
         // The table counts from its first tick.
         run.tick(app, now)?;
@@ -186,13 +182,13 @@ impl CandidateRun {
         if let Some(load) = app.engine().load() {
             self.engine.set_load(load);
         }
-        let mut timed = self.timed.lock();
-        if timed.is_due(now) {
-            let (rules, resolved) = TimedDomains::resolve(timed.domains.clone(), now)?;
+        let mut resolved = self.resolved.lock();
+        if resolved.timed.is_due(now) {
+            let (rules, next) = ResolvedRules::at(&resolved.timed, now)?;
             self.engine.reload(rules).map_err(|error| error.to_string())?;
-            *timed = resolved;
+            *resolved = next;
         }
-        drop(timed);
+        drop(resolved);
         self.engine.tick_traffic();
         self.table.lock().tick(&self.engine.snapshot(), now);
         Ok(())
@@ -249,7 +245,7 @@ impl CandidateRun {
 
     /// Concurrency limits that were left out.
     pub(crate) fn slots_omitted(&self) -> usize {
-        self.timed.lock().slots_omitted
+        self.resolved.lock().slots_omitted
     }
 
     /// Whether no further identity fits into its memory.
@@ -258,48 +254,13 @@ impl CandidateRun {
     }
 }
 
-impl TimedDomains {
+impl ResolvedRules {
     /// The rules of a moment, without concurrency limits.
-    fn resolve(domains: Vec<Domain>, now: Timestamp) -> Result<(RuleSet, Self), String> {
-        let Resolved { domains: mut resolved, next } =
-            resolve(domains.clone(), now).map_err(|error| error.to_string())?;
-        let omitted = resolved.iter_mut().map(|domain| omit_slots(&mut domain.descriptors));
+    fn at(timed: &TimedDomains, now: Timestamp) -> Result<(RuleSet, Self), String> {
+        let (mut domains, timed) = timed.resolve(now).map_err(|error| error.to_string())?;
+        let omitted = domains.iter_mut().map(|domain| omit_slots(&mut domain.descriptors));
         let slots_omitted = omitted.sum();
-        let rules = RuleSet::new(resolved).map_err(|error| error.to_string())?;
-        Ok((rules, Self { domains, resolved_at: now, next, slots_omitted }))
+        let rules = RuleSet::new(domains).map_err(|error| error.to_string())?;
+        Ok((rules, Self { timed, slots_omitted }))
     }
-
-    /// Whether another part of a schedule holds, or may hold: the clock may have been set back.
-    fn is_due(&self, now: Timestamp) -> bool {
-        self.next.is_some_and(|next| next <= now || now.after(CLOCK_SLACK) < self.resolved_at)
-    }
-}
-
-/// Removes concurrency limits; their number.
-fn omit_slots(nodes: &mut [DescriptorConfig]) -> usize {
-    let omitted = nodes.iter_mut().map(|node| {
-        node.rule.as_mut().map_or(0, omit_slots_of_rule) + omit_slots(&mut node.descriptors)
-    });
-    omitted.sum()
-}
-
-fn omit_slots_of_rule(rule: &mut RuleConfig) -> usize {
-    let Limits::Native(limits) = &rule.limits else { return 0 };
-    let all = limits.len();
-    let counted = limits.iter().filter(|limit| limit.algorithm() != "concurrency");
-    let counted: Box<[_]> = counted.cloned().collect();
-    let omitted = all - counted.len();
-    match counted.is_empty() {
-        _ if omitted == 0 => {}
-        false => rule.limits = Limits::Native(counted),
-        true => {
-            rule.limits = Limits::Unlimited;
-            if let Some(rare) = &mut rule.rare {
-                // Pools follow the limits of their rule, and thresholds are shares of them.
-                rare.pools.clear();
-                rare.notify.clear();
-            }
-        }
-    }
-    omitted
 }

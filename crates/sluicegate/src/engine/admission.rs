@@ -416,6 +416,16 @@ impl Checked {
         self.statuses.iter().map(|status| status.verdict.wait()).max().unwrap_or_default()
     }
 
+    /// The rule that denied: the first that did so by itself, else the first quota.
+    pub fn denying_rule(&self, is_quota: impl Fn(&Status) -> bool) -> Option<RuleNo> {
+        if self.listed().is_some() {
+            return None;
+        }
+        let mut denials = self.statuses.iter().filter(|status| !status.verdict.is_allowed());
+        let by_itself = denials.clone().find(|status| !is_quota(status));
+        by_itself.or_else(|| denials.next()).and_then(Status::rule)
+    }
+
     #[cold]
     fn deny_listed(&mut self, listed: ListMatch) {
         self.allowed = false;
@@ -426,6 +436,21 @@ impl Checked {
 }
 
 impl Status {
+    /// The rule that the descriptor is under.
+    #[must_use]
+    pub const fn rule(&self) -> Option<RuleNo> {
+        match self.target {
+            Target::Rule(no) => Some(no),
+            Target::None(_) | Target::Replaced(_) | Target::Override(_) => None,
+        }
+    }
+
+    /// Whether its rule is in shadow mode and would deny the request.
+    #[must_use]
+    pub fn is_shadow_denied(&self) -> bool {
+        self.verdict.shadow.is_some_and(|outcome| !outcome.is_allowed())
+    }
+
     const fn unlimited(step: &Step) -> Self {
         let promise = Promise { level: Level::Strict, over: 0 };
         Self { target: step.target, verdict: UNCOUNTED, promise }
