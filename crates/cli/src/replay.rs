@@ -88,10 +88,10 @@ fn wait(text: &str) -> Result<Span, String> {
 
 /// Runs `replay`.
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = args.replayed(&args.rules)? else { return Ok(ExitCode::FAILURE) };
+    let Some(rules) = args.replayed(&args.rules, None)? else { return Ok(ExitCode::FAILURE) };
     let against = match args.against.as_slice() {
         [] => None,
-        paths => match args.replayed(paths)? {
+        paths => match args.replayed(paths, Some(&rules.mapping))? {
             Some(rules) => Some(rules),
             None => return Ok(ExitCode::FAILURE),
         },
@@ -143,10 +143,19 @@ fn create(path: &Path) -> anyhow::Result<Box<dyn Write>> {
 }
 
 impl ReplayArgs {
-    /// Rules with their mapping; `None` if they are invalid, which is reported.
-    fn replayed(&self, paths: &[PathBuf]) -> anyhow::Result<Option<ReplayedRules>> {
+    /// Rules with their mapping; `None` if they are invalid, which is reported. Rules without
+    /// `forward_auth` are mapped as the ones that they are compared with.
+    fn replayed(
+        &self,
+        paths: &[PathBuf],
+        other: Option<&LogMapping>,
+    ) -> anyhow::Result<Option<ReplayedRules>> {
         let Some(domains) = valid_domains(&self.reading, paths)? else { return Ok(None) };
-        let mapping = self.mapping(&domains)?;
+        let has_own = domains.iter().any(|domain| domain.forward_auth.is_some());
+        let mapping = match other.filter(|_| self.descriptor.is_empty() && !has_own) {
+            Some(other) => other.clone(),
+            None => self.mapping(&domains)?,
+        };
         Ok(Some(ReplayedRules { domains, mapping }))
     }
 

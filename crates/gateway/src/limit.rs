@@ -16,7 +16,7 @@ use sluicegate_config::gateway::route::OnLimit;
 use sluicegate_server::app::App;
 use sluicegate_server::reservations::{ReservationError, TTL, Ticket};
 use sluicegate_server::rls::response::Code;
-use sluicegate_server::status::{denying_status, policies, rule_of};
+use sluicegate_server::status::{denying_status, policies};
 
 pub(crate) use self::request::{LimitedRequest, attributes};
 use crate::body::{RequestBody, ResponseBody};
@@ -326,7 +326,7 @@ pub(crate) fn conclude(
         ..Admission::default()
     };
     let is_denied = app.code_of(rules, request, checked) == Code::OverLimit;
-    if is_denied || !checked.allowed || checked.statuses.iter().any(is_shadow_denied) {
+    if is_denied || !checked.allowed || checked.statuses.iter().any(Status::is_shadow_denied) {
         let verdict = match config.on_limit {
             _ if !is_denied => RequestVerdict::DryRunDenied,
             OnLimit::Rules | OnLimit::Deny | OnLimit::Shape | OnLimit::Queue => {
@@ -389,15 +389,10 @@ fn admitted_verdict(rules: &Snapshot<'_>, checked: &Checked) -> RequestVerdict {
     })
 }
 
-/// Whether a limit in shadow mode would deny.
-fn is_shadow_denied(status: &Status) -> bool {
-    status.verdict.shadow.is_some_and(|outcome| !outcome.is_allowed())
-}
-
 /// The rule that denies, or would.
 fn denying_rule(app: &App, rules: &Snapshot<'_>, checked: &Checked) -> Option<String> {
     app.denied_by(rules, checked).or_else(|| {
-        let status = checked.statuses.iter().find(|status| is_shadow_denied(status))?;
-        rule_of(status).map(|no| rules.rules().id(no))
+        let status = checked.statuses.iter().find(|status| status.is_shadow_denied())?;
+        status.rule().map(|no| rules.rules().id(no))
     })
 }

@@ -9,7 +9,6 @@ use http::HeaderMap;
 use sluicegate::http::{Style, VerdictResponse};
 use sluicegate::rules::plan::Target;
 use sluicegate::rules::rule::Limits;
-use sluicegate::rules::set::RuleNo;
 use sluicegate::{Checked, Outcome, Policy, Snapshot, Span, Status, Timestamp, Verdict};
 
 /// The policies of the limits that a descriptor is under, in their order.
@@ -84,15 +83,6 @@ pub(crate) fn retry_after(checked: &Checked, is_quota: impl Fn(&Status) -> bool)
     let quotas = quotas.into_iter().map(wait).min().unwrap_or(Span::ZERO);
     let longest = limits.max(quotas);
     (longest < Span::MAX && checked.listed().is_none()).then_some(longest)
-}
-
-/// The rule that a descriptor is under.
-#[must_use]
-pub const fn rule_of(status: &Status) -> Option<RuleNo> {
-    match status.target {
-        Target::Rule(no) => Some(no),
-        Target::None(_) | Target::Replaced(_) | Target::Override(_) => None,
-    }
 }
 
 /// Whether the rule of a descriptor is `unlimited`.

@@ -36,6 +36,7 @@ mod overload;
 mod paths;
 mod pebble;
 mod prometheus;
+mod replay;
 mod responses;
 mod settle;
 mod shaping;

@@ -320,6 +320,6 @@ mod tests {
         assert_eq!(shares, due);
         let spans = [1_500, 1_234_567, 61_400_000, 4_000_000_000, 90_000_000_000_000];
         let spans = spans.map(|us| rounded(Span::from_micros(us)));
-        assert_eq!(spans, ["1500us", "1235ms", "61s", "67m", "1042d"]);
+        assert_eq!(spans, ["1500us", "1235ms", "61s", "67m", "1042days"]);
     }
 }

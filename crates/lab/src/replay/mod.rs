@@ -19,6 +19,8 @@ pub mod run;
 pub mod series;
 pub mod shards;
 pub mod tally;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod verdict;
 

@@ -65,7 +65,7 @@ pub struct SideResult {
     pub slots_omitted: usize,
     /// Whether memory was full, so that identities shared counters.
     pub is_full: bool,
-    /// Limits of the rules with a longer window than the logs: they deny too little.
+    /// Limits of rules with requests whose window is longer than the logs: they deny too little.
     pub long_windows: Vec<LongWindow>,
 }
 
@@ -232,6 +232,9 @@ impl SideState {
         let rules = self.replay.rules();
         let mut long_windows = Vec::new();
         for no in rules.rules().rules() {
+            if !self.tally.rules.iter().any(|rule| rule.id == rules.rules().id(no)) {
+                continue;
+            }
             let longest = rules.policies(no).iter().filter_map(|policy| policy.window).max();
             if let Some(window) = longest.filter(|window| *window > span) {
                 long_windows.push(LongWindow { rule: rules.rules().id(no), window });

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn values_that_share_a_counter_do_not_divide_requests() {
         let networks = "domain: api\ndescriptors:\n\
-            - { key: ip, per_network: { ipv4: 24, ipv6: 48 }, limits: { algorithm: fixed_window, rate: 1/day } }\n";
+            - { key: ip, prefix: { v4: 24, v6: 48 }, limits: { algorithm: fixed_window, rate: 1/day } }\n";
         assert_eq!(key(networks, &["{ ip: client_ip }"]), None);
     }
 }

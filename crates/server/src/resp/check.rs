@@ -21,7 +21,7 @@ use crate::idempotency::{IdempotencyError, KeyedRequest};
 use crate::reservations::{ReservationError, Reservations, Ticket, WAIT_TIMEOUT};
 use crate::rls::RefundPolicy;
 use crate::rls::response::Code;
-use crate::status::{charged_all, deciding_status, policies, rule_of};
+use crate::status::{charged_all, deciding_status, policies};
 use crate::telemetry::Endpoint;
 use crate::traces::Span;
 use crate::unmatched::UnmatchedError;
@@ -232,7 +232,7 @@ fn returned_limits(checked: &Checked, rules: &Snapshot<'_>) -> Vec<ReturnedLimit
     let named = |one: &Returned| {
         let status = checked.statuses.get(one.descriptor)?;
         let limit = policies(status.target, rules).get(one.limit)?.name.clone();
-        let rule = rule_of(status).map(|no| rules.rules().id(no));
+        let rule = status.rule().map(|no| rules.rules().id(no));
         Some(ReturnedLimit { descriptor: one.descriptor + 1, rule, limit, hits: one.hits })
     };
     checked.returned.iter().filter_map(named).collect()

@@ -15,7 +15,7 @@ use super::metadata;
 use super::request::{Charges, RateLimitRequest, RefundRight, WireError, repaired};
 use super::response::{Code, HeaderLimit, descriptor_status, put_overall, put_status, seconds};
 use crate::app::App;
-use crate::status::{retry_after, rule_of};
+use crate::status::retry_after;
 use crate::telemetry::{Endpoint, Fault};
 use crate::traces::Span;
 
@@ -271,7 +271,7 @@ impl App {
     ) {
         let statuses: Vec<&Status> = scratch.statuses(request).collect();
         let passed = statuses.iter().filter(|status| status.verdict.is_allowed());
-        let passed = passed.filter_map(|status| rules.rules().rule(rule_of(status)?).metadata());
+        let passed = passed.filter_map(|status| rules.rules().rule(status.rule()?).metadata());
         let denied_by = match code {
             Code::Ok => None,
             Code::OverLimit => self.denied_by(rules, &scratch.checked),

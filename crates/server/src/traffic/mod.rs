@@ -104,7 +104,7 @@ impl Traffic {
         self.sample.offer(rules, request, checked, code == Code::Ok, now);
         let outcome = match code {
             Code::OverLimit => 1,
-            _ if !checked.allowed || checked.statuses.iter().any(is_shadow_denied) => 2,
+            _ if !checked.allowed || checked.statuses.iter().any(Status::is_shadow_denied) => 2,
             _ => 0,
         };
         self.outcomes.mine()[outcome].fetch_add(1, Ordering::Relaxed);
@@ -198,8 +198,4 @@ impl Default for Traffic {
             published: Mutex::default(),
         }
     }
-}
-
-fn is_shadow_denied(status: &Status) -> bool {
-    status.verdict.shadow.is_some_and(|outcome| !outcome.is_allowed())
 }
