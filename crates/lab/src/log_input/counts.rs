@@ -25,8 +25,10 @@ pub struct LineCounts {
     pub reordered: u64,
     /// Requests beyond the tolerance, decided at the time that was reached.
     pub late: u64,
-    /// The most that one of those was late.
+    /// The most that one of those was beyond the tolerance.
     pub late_max: Span,
+    /// The tolerance.
+    pub tolerance: Span,
     /// Time of the first request.
     pub first: Option<Timestamp>,
     /// Time of the last one.

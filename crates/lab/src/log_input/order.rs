@@ -70,7 +70,7 @@ impl TimeOrder {
             runs: Vec::new(),
             waiting: 0,
             reached: Timestamp::EPOCH,
-            counts: LineCounts::default(),
+            counts: LineCounts { tolerance, ..LineCounts::default() },
         }
     }
 

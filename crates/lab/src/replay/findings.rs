@@ -11,6 +11,7 @@ use super::comparison::{Comparison, DifferenceTally};
 use super::json::log_name;
 use super::run::{ReplayResult, SideResult};
 use super::tally::{Place, RuleTally, Tally};
+use crate::log_input::counts::LineCounts;
 
 /// Rules that have a finding of their own.
 const RULES_MAX: usize = 5;
@@ -20,6 +21,7 @@ const RULES_MAX: usize = 5;
 pub fn findings(result: &ReplayResult, logs: &[PathBuf]) -> Vec<String> {
     let mut all = Vec::new();
     let tally = &result.rules.tally;
+    all.extend(late(&result.lines));
     if tally.requests.requests == 0 {
         all.push("The logs have no request.".to_owned());
     } else {
@@ -31,6 +33,23 @@ pub fn findings(result: &ReplayResult, logs: &[PathBuf]) -> Vec<String> {
     }
     all.extend(caveats(result, logs));
     all
+}
+
+/// Lines out of order distort everything else.
+fn late(lines: &LineCounts) -> Option<String> {
+    let needed = lines.tolerance.as_micros() + lines.late_max.as_micros();
+    let needed = Span::from_secs(needed.div_ceil(1_000_000));
+    (lines.late > 0).then(|| {
+        format!(
+            "{} of {} ({}) came later than the tolerance of {} allows, and were decided at the time that was \
+             reached, so that they look like bursts; `--reorder {}` sorts all.",
+            grouped(lines.late),
+            counted(lines.requests, "request"),
+            percent(lines.late, lines.requests),
+            show_span(lines.tolerance),
+            show_span(needed)
+        )
+    })
 }
 
 fn overall(tally: &Tally) -> String {
@@ -160,8 +179,7 @@ fn difference(name: &str, side: &DifferenceTally) -> Option<String> {
 fn caveats(result: &ReplayResult, logs: &[PathBuf]) -> Vec<String> {
     let (lines, mut all) = (&result.lines, Vec::new());
     if lines.malformed.count > 0 {
-        let mut text =
-            format!("{} are malformed and left out", counted(lines.malformed.count, "line"));
+        let mut text = format!("Left out as malformed: {}", counted(lines.malformed.count, "line"));
         if let Some(example) = lines.malformed.examples.first() {
             let place = format!("{}:{}", log_name(logs, example.log), example.line);
             text += &format!(", first `{place}`: {}", example.reason);
@@ -179,14 +197,6 @@ fn caveats(result: &ReplayResult, logs: &[PathBuf]) -> Vec<String> {
             "{} of {} lack a part that a descriptor needs, which is left out of them; the log may not have it.",
             grouped(lines.missing_part),
             counted(lines.requests, "request")
-        ));
-    }
-    if lines.late > 0 {
-        all.push(format!(
-            "{} came later than the tolerance allows, by up to {} more, and were decided at the time that was \
-             reached; see `--reorder`.",
-            counted(lines.late, "line"),
-            rounded(lines.late_max)
         ));
     }
     all.extend(side_caveats(&result.rules, "", lines.span()));
