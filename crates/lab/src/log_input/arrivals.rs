@@ -1,4 +1,4 @@
-//! Requests of logs by client, for what needs no rules: who sends how much, and when.
+//! Requests of logs by client, for what needs no rules.
 
 use std::collections::HashMap;
 use std::io;

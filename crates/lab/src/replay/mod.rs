@@ -6,8 +6,8 @@
 //! - [`comparison`]: where two sets of rules decide differently.
 //! - [`run`]: logs through one or two sets of rules.
 //! - [`shards`]: the same in several threads, by key.
-//! - [`findings`], [`text`], [`json`](mod@json), [`html`](mod@html): the result as people and programs
-//!   read it.
+//! - [`findings`], [`text`], [`json`](mod@json), [`html`](mod@html): the result for people and
+//!   programs.
 
 pub mod comparison;
 pub mod findings;
