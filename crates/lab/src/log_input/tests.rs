@@ -145,7 +145,7 @@ impl Files {
     /// A log in the combined format: seconds and the last octet of each client's address.
     fn log(&self, name: &str, lines: impl Iterator<Item = (u64, u64)>) -> PathBuf {
         let path = self.0.join(name);
-        let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+        let mut file = io::BufWriter::new(std::fs::File::create(&path).unwrap());
         for (second, client) in lines {
             let (hour, minute) = (second / 3_600, second / 60 % 60);
             let second = second % 60;

@@ -137,7 +137,7 @@ impl Ranged for ClockAxis {
 fn ticks(begin: u64, end: u64) -> Vec<u64> {
     let span = end.saturating_sub(begin);
     let fits = |step: &u64| span / step < TICKS_MAX;
-    let step = STEPS.into_iter().find(fits).unwrap_or_else(|| span / (TICKS_MAX - 1));
+    let step = STEPS.into_iter().find(fits).unwrap_or(span / (TICKS_MAX - 1));
     let first = begin.div_ceil(step.max(1));
     (first..).map(|number| number * step).take_while(|at| *at <= end).collect()
 }
