@@ -114,7 +114,7 @@ pub(super) struct RecordHeaders<'r, 'a>(pub(super) &'r Record<'a>);
 impl Headers for RecordHeaders<'_, '_> {
     fn each_line<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
         let mut is_found = false;
-        for (key, value) in &self.0.headers {
+        for (key, value) in self.0.headers.iter() {
             if key.eq_ignore_ascii_case(name) {
                 is_found = true;
                 each(value);
