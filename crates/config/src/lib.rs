@@ -4,6 +4,7 @@
 //! - [`limit::limits`] reads the YAML of a limit, or of a list of them.
 //! - [`mode::mode`] reads the enforcement mode.
 //! - [`overrides::add`] and [`overrides::remove`] edit the overrides in the text of a file.
+//! - [`traffic::traffic`] reads built-in traffic.
 //! - [`problem::Problems`] is the error: for each problem its position, the value and the remedy.
 //!   [`problem::with_source`] shows the line too.
 //! - [`units`] parses and formats durations, rates, percentages and factors; [`quota`] explains in
@@ -38,6 +39,7 @@ pub mod quota;
 pub mod rules;
 pub mod schema;
 pub mod suggest;
+pub mod traffic;
 pub mod units;
 pub mod watch;
 mod yaml;

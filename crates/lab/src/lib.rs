@@ -8,6 +8,7 @@
 //! - [`log_input`]: access logs as requests in the order of time.
 //! - [`replay`]: recorded requests through a set of rules.
 //! - [`arrival`]: requests of clients over time, recorded or generated.
+//! - [`traffic`]: built-in traffic.
 //! - [`report`]: HTML reports.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
@@ -25,4 +26,5 @@ pub mod replay;
 pub mod report;
 pub mod script;
 pub mod timeline;
+pub mod traffic;
 pub mod trial;

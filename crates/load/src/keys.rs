@@ -1,8 +1,7 @@
 //! Key spaces and the order of keys.
 
 use fastrand::Rng;
-
-use crate::zipf::Zipf;
+use sluicegate_random::Zipf;
 
 /// Number and order of keys; deterministic by seed.
 ///

@@ -27,7 +27,6 @@ mod tally;
 mod target;
 mod wire;
 mod worker;
-mod zipf;
 
 pub use keys::{KeyOrder, KeySpace};
 pub use parse::{count, rate, words};

@@ -6,8 +6,16 @@
 use fastrand::Rng;
 
 /// Draws ranks from 0 (the most frequent) to below a number.
+///
+/// ```
+/// use sluicegate_random::Zipf;
+///
+/// let (zipf, mut rng) = (Zipf::new(1_000, 1.1), fastrand::Rng::with_seed(1));
+/// let first = (0..1_000).filter(|_| zipf.draw(&mut rng) == 0).count();
+/// assert!(first > 100, "one rank of a thousand has a seventh of the draws");
+/// ```
 #[derive(Debug, Clone)]
-pub(crate) struct Zipf {
+pub struct Zipf {
     exponent: f64,
     count: f64,
     /// Area left of rank 1, and up to the last rank.
@@ -19,7 +27,8 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     /// `count` is at least 1, and the exponent above 0.
-    pub(crate) fn new(count: u64, exponent: f64) -> Self {
+    #[must_use]
+    pub fn new(count: u64, exponent: f64) -> Self {
         let mut zipf = Self { exponent, count: count as f64, first: 0.0, last: 0.0, near: 0.0 };
         zipf.first = zipf.area(1.5) - 1.0;
         zipf.last = zipf.area(zipf.count + 0.5);
@@ -27,7 +36,8 @@ impl Zipf {
         zipf
     }
 
-    pub(crate) fn draw(&self, rng: &mut Rng) -> u64 {
+    /// Draws a rank.
+    pub fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
             let area = self.last + rng.f64() * (self.first - self.last);
             let point = self.point(area);
