@@ -5,7 +5,7 @@ use crate::algorithm::periodic::{Periodic, PeriodicState};
 use crate::algorithm::{Algorithm, token_bucket};
 use crate::arithmetic::clamp_amount;
 use crate::limit::{Kernel, Limit, State};
-use crate::quota::ExactTime;
+use crate::quota::{ExactTime, proportion};
 use crate::time::{NOW_MAX, Timestamp};
 
 /// What an identity carries over when its limit changes.
@@ -92,6 +92,18 @@ impl Limit {
             }
             (Kernel::Tally(new), Kernel::Tally(old), State::Tally(s)) => {
                 State::Tally(new.carry(old, s, carry, now))
+            }
+            // A sliding window with slices instead of two counts, or the other way round.
+            (Kernel::Log(_), Kernel::Counter(_), s) | (Kernel::Counter(_), Kernel::Log(_), s) => {
+                let used = old.used(s, now);
+                let used = match (carry, self.capacity(), old.capacity()) {
+                    (CarryOver::Proportion, Some(to), Some(from)) => proportion(used, from, to),
+                    (CarryOver::Remaining, Some(to), Some(from)) => {
+                        to.saturating_add(used).saturating_sub(from)
+                    }
+                    _ => used,
+                };
+                self.with_used(clamp_amount(used), carry, now)
             }
             // A token bucket with another refill.
             (Kernel::Gcra(new), Kernel::Periodic(old), State::Periodic(s)) => {

@@ -7,6 +7,7 @@ use crate::algorithm::gcra::{Gcra, GcraState};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::periodic::{Periodic, PeriodicState};
 use crate::algorithm::sliding_log::{LogState, SlidingLog};
+use crate::algorithm::sliding_slices::SlidingSlices;
 use crate::algorithm::sliding_window::{CounterState, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
 use crate::algorithm::tally::{Tally, TallyState};
@@ -32,6 +33,8 @@ pub enum Limit {
     SlidingLog(SlidingLog),
     /// A number in any rolling window, approximately.
     SlidingWindow(SlidingWindow),
+    /// A number in any rolling window, at most one slice too strict.
+    SlidingSlices(SlidingSlices),
     /// A steady rate; the next caller pays.
     SmoothBursty(SmoothBursty),
     /// A steady rate that has to warm up.
@@ -59,7 +62,7 @@ pub enum State {
     Periodic(PeriodicState),
     /// Sliding window counter.
     Counter(CounterState),
-    /// Sliding window log.
+    /// Sliding window log, sliding window of slices.
     Log(Box<LogState>),
     /// Smooth warming up.
     WarmUp(WarmUpState),
@@ -112,7 +115,7 @@ impl Limit {
             Self::LeakyBucket(_) => "leaky_bucket",
             Self::FixedWindow(_) => "fixed_window",
             Self::SlidingLog(_) => "sliding_log",
-            Self::SlidingWindow(_) => "sliding_window",
+            Self::SlidingWindow(_) | Self::SlidingSlices(_) => "sliding_window",
             Self::SmoothBursty(_) => "smooth_bursty",
             Self::WarmUp(_) => "warm_up",
             Self::Cycle(_) => "cycle",
@@ -146,6 +149,7 @@ impl Limit {
             Self::FixedWindow(window) => Kernel::Periodic(&window.kernel),
             Self::SlidingLog(log) => Kernel::Log(log),
             Self::SlidingWindow(window) => Kernel::Counter(window),
+            Self::SlidingSlices(window) => Kernel::Log(&window.kernel),
             Self::SmoothBursty(smooth) => Kernel::Gcra(&smooth.kernel),
             Self::WarmUp(warm_up) => Kernel::WarmUp(warm_up),
             Self::Cycle(cycle) => Kernel::Periodic(&cycle.kernel),

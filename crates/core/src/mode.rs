@@ -8,6 +8,7 @@ use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::cycle::Cycle;
 use crate::algorithm::fixed_window::FixedWindow;
 use crate::algorithm::leaky_bucket::LeakyBucket;
+use crate::algorithm::sliding_slices::SlidingSlices;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::smooth::SmoothBursty;
 use crate::algorithm::tally::Tally;
@@ -211,6 +212,9 @@ impl Limit {
             Self::SlidingWindow(window) => {
                 Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding()))
             }
+            Self::SlidingSlices(window) => {
+                Self::SlidingSlices(SlidingSlices::new(grown(window.rate())?, window.slices())?)
+            }
             Self::Cycle(cycle) => Self::Cycle(Cycle::new(grow(cycle.permits()), cycle.period())?),
             Self::Concurrency(slots) => {
                 Self::Concurrency(Concurrency::new(grow(slots.max()), slots.lease())?)
@@ -290,6 +294,9 @@ impl Limit {
             Self::SlidingLog(log) => Self::SlidingLog(log.grown(times)?),
             Self::SlidingWindow(window) => {
                 Self::SlidingWindow(SlidingWindow::new(grown(window.rate())?, window.rounding()))
+            }
+            Self::SlidingSlices(window) => {
+                Self::SlidingSlices(SlidingSlices::new(grown(window.rate())?, window.slices())?)
             }
             Self::SmoothBursty(smooth) => {
                 let forget_after = smooth.kernel.forget_after;

@@ -286,7 +286,10 @@ impl Limit {
                 | OpKind::ForceAdd
                 | OpKind::Drain,
             ) => Some("a slot is held under an id; use `hit` with `id`, and `cancel` to free it"),
-            (Self::SlidingLog(_) | Self::SlidingWindow(_), OpKind::ForceAdd) => {
+            (
+                Self::SlidingLog(_) | Self::SlidingWindow(_) | Self::SlidingSlices(_),
+                OpKind::ForceAdd,
+            ) => {
                 Some("a count cannot go below zero; raise the limit with `set_limit`")
             }
             (Self::LeakyBucket(_), OpKind::ForceAdd) => {

@@ -52,7 +52,8 @@ impl Limit {
             }
             Kernel::Log(log) => {
                 let (gap, denied) = (log.min_gap().as_micros(), u64::from(log.counts_denied()));
-                let mut numbers = vec![log.rates().count() as u64, gap, denied];
+                let count = log.rates().count() as u64;
+                let mut numbers = vec![count, gap, denied, log.slice().as_micros()];
                 numbers.extend(log.rates().flat_map(|(max, length)| [max, length.as_micros()]));
                 (KernelKind::SlidingLog, numbers)
             }

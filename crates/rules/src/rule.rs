@@ -118,6 +118,9 @@ pub enum Consistency {
     },
 }
 
+/// What a rule needs that shares limits between nodes.
+const WITHOUT_SLICES: &str = "a `sliding_window` without `slices`, whose counts nodes can share";
+
 impl Consistency {
     /// As rule files write it.
     #[must_use]
@@ -151,6 +154,7 @@ impl Consistency {
                     Limit::Closed => {
                         matches!(algorithm, "token_bucket" | "fixed_window" | "sliding_window")
                     }
+                    Limit::SlidingSlices(_) => return Some(WITHOUT_SLICES),
                     _ => false,
                 };
                 (fits, "a greedy `token_bucket`, a `fixed_window` or a `sliding_window`")
@@ -160,6 +164,7 @@ impl Consistency {
                     Limit::FixedWindow(window) => window.align() != Align::FirstHit,
                     Limit::SlidingWindow(_) => true,
                     Limit::Closed => matches!(algorithm, "fixed_window" | "sliding_window"),
+                    Limit::SlidingSlices(_) => return Some(WITHOUT_SLICES),
                     _ => false,
                 };
                 let needs = "a `fixed_window` aligned to the clock or the calendar, or a \

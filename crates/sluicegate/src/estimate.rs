@@ -16,6 +16,7 @@
 
 use sluicegate_core::algorithm::concurrency::{SlotLease, SlotsState};
 use sluicegate_core::algorithm::sliding_log::{LogState, SlidingLog};
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::mode::{EnforcedLimit, Mode};
 use sluicegate_core::time::Timestamp;
@@ -80,6 +81,12 @@ fn of_one(limit: &Limit) -> Estimate {
             let state = size_of::<LogState>() as u64;
             beside(state.saturating_add(half), state.saturating_add(all))
         }
+        Limit::SlidingSlices(window) => {
+            let (half, all) = (counts(window, window.counts_max() / 2), counts(window, window.counts_max()));
+            let (half, all) = (half + (half / 32).max(20), all + (all / 16).max(20));
+            let state = size_of::<LogState>() as u64;
+            beside(state.saturating_add(half), state.saturating_add(all))
+        }
         Limit::Concurrency(slots) => {
             let bytes = |held: u64| size_of::<SlotsState>() as u64 + leases(held);
             beside(bytes(slots.max().div_ceil(2)), bytes(slots.max()))
@@ -132,6 +139,17 @@ fn ring(log: &SlidingLog, hits: u64) -> u64 {
     // A time difference carries two flag bits and is encoded in groups of seven bits.
     let bits = u64::from(64 - gap.leading_zeros()) + 2;
     bits.div_ceil(7).saturating_mul(hits)
+}
+
+/// The bytes of `slices` counts, which share the limit's number evenly.
+fn counts(window: &SlidingSlices, slices: u64) -> u64 {
+    let groups = |number: u64, flags: u32| {
+        u64::from(u64::BITS - number.leading_zeros() + flags).div_ceil(7).max(1)
+    };
+    let count = (window.rate().count() / slices.max(1)).max(1);
+    let each = groups(window.slice().as_micros(), 2) + if count > 1 { groups(count, 0) } else { 0 };
+    // Fewer hits than slices leave the others empty.
+    each.saturating_mul(slices.min(window.rate().count()))
 }
 
 /// The bytes of a list of leases, one slot each.

@@ -226,6 +226,7 @@ fn window(limit: &Limit) -> Option<Span> {
     match limit {
         Limit::FixedWindow(window) => return Some(window.rate().period()),
         Limit::SlidingWindow(window) => return Some(window.rate().period()),
+        Limit::SlidingSlices(window) => return Some(window.rate().period()),
         Limit::Tally(tally) => return Some(tally.period()),
         Limit::SlidingLog(log) => {
             let tightest = log.rates().min_by_key(|(most, _)| *most);

@@ -13,6 +13,7 @@ use sluicegate_core::algorithm::concurrency::Concurrency;
 use sluicegate_core::algorithm::cycle::Cycle;
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices;
 use sluicegate_core::algorithm::sliding_window::SlidingWindow;
 use sluicegate_core::algorithm::smooth::{MAX_BURST as SMOOTH_MAX_BURST, SmoothBursty};
 use sluicegate_core::algorithm::tally::Tally;
@@ -26,7 +27,7 @@ use sluicegate_rules::calendar::Calendar;
 
 use self::known::{
     ALIGN, Aligned, BURST, COLD_FACTOR, FORGET_AFTER, INITIAL, LEASE, MAX, MAX_BURST, PERIOD,
-    PERMITS, QUEUE, RATE, REFILL, ROUNDING, WARM_UP, ZONE,
+    PERMITS, QUEUE, RATE, REFILL, ROUNDING, SLICES, WARM_UP, ZONE,
 };
 use crate::fields::{Field, Fields};
 use crate::problem::{Report, Reported, quoted};
@@ -63,7 +64,11 @@ pub(crate) const FORMS: [AlgorithmForm; 11] = [
         fields: &["rate", "rates", "count_denied", "min_gap"],
         read: log::sliding_log,
     },
-    AlgorithmForm { name: "sliding_window", fields: &["rate", "rounding"], read: sliding_window },
+    AlgorithmForm {
+        name: "sliding_window",
+        fields: &["rate", "rounding", "slices"],
+        read: sliding_window,
+    },
     AlgorithmForm {
         name: "smooth_bursty",
         fields: &["rate", "max_burst", "forget_after"],
@@ -264,7 +269,22 @@ fn calendar_window(
 fn sliding_window(fields: &mut Fields<'_>, report: &mut Report) -> Result<Allows, Reported> {
     let rate = fields.required(&RATE, report);
     let rounding = fields.optional(&ROUNDING, report);
+    let slices = fields.optional(&SLICES, report);
     let pace = Pace::of(rate, 1, fields, report)?;
+    if let (Ok(Some(_)), Ok(Some(_))) = (&rounding, &slices) {
+        let got = fields.written(ROUNDING.name);
+        let message = format!(
+            "has no meaning with `slices`, which count whole hits, got {got}; remove one of them"
+        );
+        return Err(fields.refuse(ROUNDING.name, report, message));
+    }
+    if let Some(slices) = slices? {
+        rounding?;
+        let remedy = "write fewer slices, or a longer window";
+        let window = SlidingSlices::new(pace.rate, slices)
+            .map_err(|error| refuse(fields, &SLICES, &error, remedy, report))?;
+        return pace.allows(Limit::SlidingSlices(window));
+    }
     pace.allows(Limit::SlidingWindow(SlidingWindow::new(pace.rate, rounding?.unwrap_or_default())))
 }
 

@@ -3,14 +3,15 @@
 
 use serde_json::{Map, Value, json};
 use sluicegate_core::algorithm::sliding_log::LOG_WINDOWS_MAX;
+use sluicegate_core::algorithm::sliding_slices::{SLICES_MAX, SLICES_MIN};
 use sluicegate_core::algorithm::warm_up::COLD_FACTOR_MAX;
 
-use super::values::{factor, text, truth, whole, words};
+use super::values::{bits, factor, text, truth, whole, words};
 use super::{extend, reference, shown, when};
 use crate::fields::Field;
 use crate::limit::algorithms::known::{
     ALIGN, ALIGNS, BURST, COLD_FACTOR, FORGET_AFTER, INITIAL, LEASE, MAX, MAX_BURST, PERIOD,
-    PERMITS, QUEUE, RATE, REFILL, REFILLS, ROUNDING, ROUNDINGS, WARM_UP, ZONE,
+    PERMITS, QUEUE, RATE, REFILL, REFILLS, ROUNDING, ROUNDINGS, SLICES, WARM_UP, ZONE,
 };
 use crate::limit::algorithms::log::{COUNT_DENIED, MIN_GAP, RATES};
 use crate::limit::algorithms::{AlgorithmForm, FORMS};
@@ -89,6 +90,10 @@ fn algorithm(form: &AlgorithmForm) -> Value {
         let one = json!([{ "required": [RATE.name] }, { "required": [RATES] }]);
         extend(&mut schema, json!({ "oneOf": one }));
     }
+    if form.fields.contains(&SLICES.name) {
+        let both = json!([ROUNDING.name, SLICES.name]);
+        extend(&mut schema, json!({ "not": { "required": both } }));
+    }
     if form.fields.contains(&ZONE.name) {
         let calendar = json!({
             "properties": { ALIGN.name: { "const": "calendar" } },
@@ -111,7 +116,9 @@ fn described(algorithm: &str) -> &'static str {
         "leaky_bucket" => "A constant outflow: early requests wait in a bounded queue.",
         "fixed_window" => "A count per window that starts at zero in each window.",
         "sliding_log" => "Exact in any rolling window: stores the time of each hit.",
-        "sliding_window" => "Approximates a log with two counts.",
+        "sliding_window" => {
+            "Approximates a log with two counts, or with `slices` never exceeds the limit."
+        },
         "smooth_bursty" => {
             "A smooth rate that stores unused permits for a while, as Guava's `SmoothBursty`."
         }
@@ -152,10 +159,13 @@ fn rates() -> Vec<(&'static str, Value)> {
 fn numbers() -> Vec<(&'static str, Value)> {
     let burst = "Capacity of the bucket; the count of the rate if omitted.";
     let initial = "Tokens of a new bucket; its capacity if omitted.";
+    let slices = "Number of slices of the window, each with a count; without it two counts \
+                  approximate.";
     let cold = "Slowdown factor after an idle period; 3 if omitted.";
     vec![
         field(&BURST, whole(1), burst),
         field(&INITIAL, whole(0), initial),
+        field(&SLICES, bits(SLICES_MIN, SLICES_MAX, ""), slices),
         field(&QUEUE, whole(0), "Length of the queue; 0 if omitted."),
         field(&COLD_FACTOR, factor(COLD_FACTOR_MAX, ""), cold),
         field(&PERMITS, whole(0), "Permits per cycle."),

@@ -205,7 +205,7 @@ fn merge_log(own: &mut LogState, seen: &LogState) {
     let Some(at) = seen.entries.last() else { return };
     let admitted = |log: &LogState| log.entries.sum().saturating_sub(log.entries.denied_sum());
     let weight = admitted(seen).saturating_sub(admitted(own));
-    own.entries.insert(Entry { at, weight, denied: false });
+    own.entries.add(Entry { at, weight, denied: false });
     let weight = seen.entries.denied_sum().saturating_sub(own.entries.denied_sum());
-    own.entries.insert(Entry { at, weight, denied: true });
+    own.entries.add(Entry { at, weight, denied: true });
 }

@@ -7,6 +7,7 @@ use crate::algorithm::fixed_window::{Align, FixedWindow};
 use crate::algorithm::leaky_bucket::LeakyBucket;
 use crate::algorithm::periodic::{EDGES_MAX, Edges};
 use crate::algorithm::sliding_log::{LOG_WINDOWS_MAX, SlidingLog};
+use crate::algorithm::sliding_slices::SlidingSlices;
 use crate::algorithm::sliding_window::{Rounding, SlidingWindow};
 use crate::algorithm::smooth::SmoothBursty;
 use crate::algorithm::tally::Tally;
@@ -48,6 +49,7 @@ impl Limit {
             Self::Cycle(cycle) => encode_variant(9, cycle, out),
             Self::Concurrency(slots) => encode_variant(10, slots, out),
             Self::Tally(tally) => encode_variant(11, tally, out),
+            Self::SlidingSlices(window) => encode_variant(12, window, out),
         }
     }
 
@@ -77,6 +79,7 @@ impl Limit {
             9 => Self::Cycle(Encode::decode(bytes)?),
             10 => Self::Concurrency(Encode::decode(bytes)?),
             11 => Self::Tally(Encode::decode(bytes)?),
+            12 => Self::SlidingSlices(Encode::decode(bytes)?),
             _ => return None,
         })
     }
@@ -87,6 +90,7 @@ encode_parameters!(LeakyBucket { rate: Rate::decode, queue: read_varint });
 encode_parameters!(WarmUp { rate: Rate::decode, warm_up: Span::decode, cold_factor: read_varint });
 encode_parameters!(Cycle { permits: read_varint, period: Span::decode });
 encode_parameters!(Concurrency { max: read_varint, lease: Span::decode });
+encode_parameters!(SlidingSlices { rate: Rate::decode, slices: read_varint });
 encode_parameters!(Tally { limit: read_varint, period: Span::decode });
 
 impl Encode for TokenBucket {

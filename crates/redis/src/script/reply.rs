@@ -239,7 +239,7 @@ impl<'a> Replay<'a> {
         let mut beside = Vec::new();
         for limit in limits.flatten() {
             match limit {
-                Limit::SlidingLog(_) => beside.push(reply.log()?),
+                Limit::SlidingLog(_) | Limit::SlidingSlices(_) => beside.push(reply.log()?),
                 Limit::Concurrency(_) => beside.push(reply.slots(self.request.holder)?),
                 _ => {}
             }

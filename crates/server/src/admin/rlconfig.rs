@@ -131,6 +131,7 @@ fn numbers(limit: &Limit) -> String {
         }
         Limit::FixedWindow(window) => format!(" {}", per(window.rate())),
         Limit::SlidingWindow(window) => format!(" {}", per(window.rate())),
+        Limit::SlidingSlices(window) => format!(" {}", per(window.rate())),
         Limit::SlidingLog(log) => {
             log.rates().map(|(count, period)| format!(" {}", show_rate(count, period))).collect()
         }

@@ -169,6 +169,7 @@ fn quota_of(limit: &Limit) -> Option<(u64, Option<Span>)> {
         Limit::LeakyBucket(bucket) => bucket.rate(),
         Limit::FixedWindow(window) => window.rate(),
         Limit::SlidingWindow(window) => window.rate(),
+        Limit::SlidingSlices(window) => window.rate(),
         Limit::SmoothBursty(smooth) => smooth.rate(),
         Limit::WarmUp(warm_up) => warm_up.rate(),
         Limit::SlidingLog(log) => {

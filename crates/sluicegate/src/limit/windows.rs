@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow as CoreFixedWindow};
 use sluicegate_core::algorithm::sliding_log::SlidingLog as CoreSlidingLog;
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices as CoreSlidingSlices;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow as CoreSlidingWindow};
 use sluicegate_core::algorithm::tally::Tally as CoreTally;
 use sluicegate_core::limit::Limit;
@@ -70,7 +71,8 @@ pub struct SlidingLog {
 }
 rated!(SlidingLog { more: Vec::new(), count_denied: false, min_gap: Duration::ZERO });
 
-/// An approximate count in any rolling window, from two counters.
+/// A count in any rolling window: approximate, from two counters, or with
+/// [`slices`](SlidingWindow::slices) never above the limit.
 ///
 /// ```
 /// use sluicegate::Limiter;
@@ -85,8 +87,9 @@ pub struct SlidingWindow {
     rate: Rate,
     name: Option<String>,
     rounding: Rounding,
+    slices: Option<u64>,
 }
-rated!(SlidingWindow { rounding: Rounding::Floor });
+rated!(SlidingWindow { rounding: Rounding::Floor, slices: None });
 
 /// A count per clock window with the semantics of Envoy's rate limit service: it counts first and
 /// compares then, so denied requests count too.
@@ -240,12 +243,32 @@ impl SlidingWindow {
         self.rounding = rounding;
         self
     }
+
+    /// Counts in slices of the clock, from 2 to 60, instead of two counters: no rolling window ever
+    /// holds more than the limit, and a hit counts at most one slice longer than its window. The
+    /// rounding has no effect then.
+    ///
+    /// ```
+    /// use sluicegate::limit::SlidingWindow;
+    ///
+    /// let exact = SlidingWindow::per_minute(100).slices(6);
+    /// assert_eq!(sluicegate::Limiter::new(exact)?.hit("alice").remaining, Some(99));
+    /// # Ok::<(), sluicegate::LimitError>(())
+    /// ```
+    pub const fn slices(mut self, slices: u64) -> Self {
+        self.slices = Some(slices);
+        self
+    }
 }
 
 impl IntoLimit for SlidingWindow {
     fn into_limit(self) -> Result<LimitConfig, LimitError> {
-        let window = CoreSlidingWindow::new(self.rate.exact()?, self.rounding);
-        Ok(LimitConfig::fixed(self.name, Limit::SlidingWindow(window)))
+        let rate = self.rate.exact()?;
+        let limit = match self.slices {
+            Some(slices) => Limit::SlidingSlices(CoreSlidingSlices::new(rate, slices)?),
+            None => Limit::SlidingWindow(CoreSlidingWindow::new(rate, self.rounding)),
+        };
+        Ok(LimitConfig::fixed(self.name, limit))
     }
 }
 

@@ -1,5 +1,6 @@
 //! All fields of limits: name, example and parser.
 
+use sluicegate_core::algorithm::sliding_slices::{SLICES_MAX, SLICES_MIN};
 use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::algorithm::warm_up::{COLD_FACTOR_MAX, WARM_UP_MAX};
@@ -31,6 +32,7 @@ pub(crate) const ALIGN: Field<Aligned> =
 pub(crate) const ZONE: Field<String> = field("zone", "Europe/Berlin", zone);
 pub(crate) const ROUNDING: Field<Rounding> =
     field("rounding", "floor", |text| units::choice(text, &ROUNDINGS));
+pub(crate) const SLICES: Field<u64> = field("slices", "6", slices);
 pub(crate) const MAX_BURST: Field<Span> = field("max_burst", "1s", units::span_or_zero);
 pub(crate) const WARM_UP: Field<Span> = field("warm_up", "10s", warm_up);
 pub(crate) const COLD_FACTOR: Field<u64> = field("cold_factor", "3", cold_factor);
@@ -64,6 +66,18 @@ fn burst(text: &str) -> Result<u64, UnitError> {
         }
         burst => Ok(burst),
     }
+}
+
+fn slices(text: &str) -> Result<u64, UnitError> {
+    let slices = units::whole(text)?;
+    if (SLICES_MIN..=SLICES_MAX).contains(&slices) {
+        return Ok(slices);
+    }
+    let got = quoted(text);
+    Err(UnitError::new(format!(
+        "must be from `{SLICES_MIN}` to `{SLICES_MAX}`, got {got}; leave it out for two counts, or \
+         use `sliding_log` for an exact window"
+    )))
 }
 
 fn warm_up(text: &str) -> Result<Span, UnitError> {
@@ -123,5 +137,6 @@ pub(in crate::limit) fn check_values(fields: &mut Fields<'_>, report: &mut Repor
     let _ = fields.optional(&ALIGN, report);
     let _ = fields.optional(&ZONE, report);
     let _ = fields.optional(&ROUNDING, report);
+    let _ = fields.optional(&SLICES, report);
     log::check_values(fields, report);
 }

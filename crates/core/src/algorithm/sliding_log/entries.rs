@@ -104,6 +104,32 @@ impl Entries {
         self.rewrite(all);
     }
 
+    /// Adds an entry in order of time: to the one of its time, if there is one.
+    pub fn add(&mut self, entry: Entry) {
+        if entry.weight == 0 {
+            return;
+        }
+        if self.is_empty() || entry.at > self.last {
+            self.append(entry);
+            return;
+        }
+        if entry.at == self.last
+            && let Some(last) = self.pop_last()
+        {
+            if last.joins(&entry) {
+                self.append(last.joined(&entry));
+            } else {
+                self.append(last);
+                self.append(entry);
+            }
+            return;
+        }
+        let mut all: Vec<Entry> = self.iter().collect();
+        let index = all.partition_point(|e| e.at <= entry.at);
+        all.insert(index, entry);
+        self.rewrite_merged(all);
+    }
+
     /// Drops the oldest entries while `gone` returns true.
     pub fn drop_while(&mut self, gone: impl Fn(&Entry) -> bool) {
         loop {
@@ -133,6 +159,18 @@ impl Entries {
         *self = new;
     }
 
+    /// [Replaces](Self::rewrite) all entries; those of one time become one.
+    pub fn rewrite_merged(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let mut merged: Vec<Entry> = Vec::new();
+        for entry in entries {
+            match merged.last_mut() {
+                Some(last) if last.joins(&entry) => *last = last.joined(&entry),
+                _ => merged.push(entry),
+            }
+        }
+        self.rewrite(merged);
+    }
+
     /// Moves every entry back in time.
     pub fn move_back(&mut self, by: Span) {
         let moved: Vec<Entry> =
@@ -159,6 +197,23 @@ impl Entries {
         if entry.denied {
             self.denied_sum = clamp_amount(self.denied_sum.saturating_add(entry.weight));
         }
+    }
+
+    /// Removes the latest entry, whose bytes are found by reading all others.
+    fn pop_last(&mut self) -> Option<Entry> {
+        let (mut reader, mut at, mut last) = (self.reader(), self.base, None);
+        loop {
+            let (before, rest) = (at, reader.bytes.len());
+            let Some(entry) = reader.next() else { break };
+            at = entry.at;
+            last = Some((before, rest, entry));
+        }
+        let (before, rest, entry) = last?;
+        self.bytes.truncate(self.bytes.len().saturating_sub(rest));
+        self.last = before;
+        self.len = self.len.saturating_sub(1);
+        self.forget(&entry);
+        Some(entry)
     }
 
     fn forget(&mut self, entry: &Entry) {
@@ -242,6 +297,15 @@ impl Encode for Entries {
 }
 
 impl Entry {
+    /// Whether both can be one entry.
+    fn joins(&self, other: &Self) -> bool {
+        self.at == other.at && self.denied == other.denied
+    }
+
+    fn joined(&self, other: &Self) -> Self {
+        Self { weight: clamp_amount(self.weight.saturating_add(other.weight)), ..*self }
+    }
+
     /// Appends the entry after one at time `before`.
     fn write_after(&self, before: Timestamp, bytes: &mut Vec<u8>) {
         let difference = self.at.since(before).as_micros();

@@ -10,6 +10,9 @@
 //! Under `count_denied` a denied attempt is logged too. Denied entries are marked, so that a refund
 //! never removes them, and only the latest ones that can fill a window are stored: older ones
 //! cannot change a decision. That bounds the memory that an attacker can use.
+//!
+//! With slices, the hits of one slice of the clock are one entry at the end of the slice: as if
+//! each had come just then. Everything else is the same. See [`sliding_slices`](super::sliding_slices).
 
 mod entries;
 
@@ -50,6 +53,8 @@ pub struct SlidingLog {
     len: usize,
     count_denied: bool,
     min_gap: Span,
+    /// The length of a slice; zero if every hit has its own entry.
+    slice: Span,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,9 +88,17 @@ impl SlidingLog {
         for (window, rate) in windows.iter_mut().zip(rates) {
             *window = Window { max: rate.count(), length: rate.period() };
         }
-        let log = Self { windows, len: rates.len(), count_denied: false, min_gap: Span::ZERO };
+        let (min_gap, slice) = (Span::ZERO, Span::ZERO);
+        let log = Self { windows, len: rates.len(), count_denied: false, min_gap, slice };
         log.refuse_above(LOG_ENTRIES_MAX, "the rate's number on a log")?;
         Ok(log)
+    }
+
+    /// A log of one count per slice. The number has no maximum: entries are slices, not hits.
+    pub(crate) fn of_slices(max: u64, length: Span, slice: Span) -> Self {
+        let mut windows = [Window::default(); LOG_WINDOWS_MAX];
+        windows[0] = Window { max, length };
+        Self { windows, len: 1, count_denied: false, min_gap: Span::ZERO, slice }
     }
 
     /// The same, counting denied attempts.
@@ -118,6 +131,40 @@ impl SlidingLog {
     #[must_use]
     pub const fn min_gap(&self) -> Span {
         self.min_gap
+    }
+
+    /// The length of a slice; zero if every hit has its own entry.
+    #[must_use]
+    pub const fn slice(&self) -> Span {
+        self.slice
+    }
+
+    /// The time of the entry for a hit at `at`: the end of its slice, if there are slices.
+    fn entry_time(&self, at: Timestamp) -> Timestamp {
+        if self.slice.is_zero() { at } else { at.aligned(self.slice).after(self.slice) }
+    }
+
+    /// Adds an entry for a hit at `at`; returns its time. A slice has one entry.
+    fn enter(&self, entries: &mut Entries, at: Timestamp, weight: u64) -> Timestamp {
+        let entry = Entry { at: self.entry_time(at), weight, denied: false };
+        if self.slice.is_zero() { entries.insert(entry) } else { entries.add(entry) }
+        entry.at
+    }
+
+    /// Moves entries of other slices to the ends of this log's. Entries up to `known` stand for
+    /// hits, which came at `seen` at the latest; those after it are bookings.
+    fn align(&self, entries: &mut Entries, known: Timestamp, seen: Timestamp) {
+        if self.slice.is_zero() {
+            return;
+        }
+        let latest = self.entry_time(seen);
+        let aligned = |entry: Entry| {
+            // An entry stands for hits before its time.
+            let end = self.entry_time(entry.at.before(Span::from_micros(1)));
+            Entry { at: if entry.at <= known { end.min(latest) } else { end }, ..entry }
+        };
+        let all: Vec<Entry> = entries.iter().map(aligned).collect();
+        entries.rewrite_merged(all);
     }
 
     /// This log with its numbers changed by `grow`.
@@ -233,8 +280,11 @@ impl Algorithm for SlidingLog {
     fn advance(&self, state: &mut LogState, now: Timestamp) {
         let retention = self.retention();
         if state.seen > now.after(clock_slack(retention)) {
-            state.entries.move_back(state.seen.since(now));
+            let by = state.seen.since(now);
+            let known = self.entry_time(state.seen).before(by);
+            state.entries.move_back(by);
             state.seen = now;
+            self.align(&mut state.entries, known, now);
         }
         state.entries.drop_while(|entry| entry.at.after(retention) <= now);
     }
@@ -256,7 +306,7 @@ impl Algorithm for SlidingLog {
     fn spend(&self, state: &mut LogState, cost: u64, at: Timestamp, now: Timestamp) -> Ticket {
         state.seen = state.seen.max(now);
         let at = at.max(state.seen);
-        state.entries.insert(Entry { at, weight: cost, denied: false });
+        let entry = self.enter(&mut state.entries, at, cost);
         // Only charges into debt get here: the two oldest are merged at the later time.
         if state.entries.len() as u64 > LOG_ENTRIES_MAX {
             let mut all: Vec<Entry> = state.entries.iter().collect();
@@ -266,13 +316,13 @@ impl Algorithm for SlidingLog {
             }
             state.entries.rewrite(all);
         }
-        Ticket { charged: cost, slot: at, trace: Trace::Entry { at } }
+        Ticket { charged: cost, slot: at, trace: Trace::Entry { at: entry } }
     }
 
     fn refund(&self, state: &mut LogState, amount: u64, now: Timestamp) {
         state.seen = state.seen.max(now);
         // Bookings are cancelled, not refunded.
-        let by_now = state.seen;
+        let by_now = self.entry_time(state.seen);
         Self::remove(state, amount, |entry| !entry.denied && entry.at <= by_now);
     }
 
@@ -338,6 +388,9 @@ impl Algorithm for SlidingLog {
 
     fn carry(&self, old: &Self, state: &LogState, carry: CarryOver, now: Timestamp) -> LogState {
         let mut carried = state.clone();
+        if self.slice != old.slice {
+            self.align(&mut carried.entries, old.entry_time(state.seen), state.seen);
+        }
         let change = match carry {
             CarryOver::Nothing => return self.fresh(now),
             CarryOver::Used => 0,
@@ -353,7 +406,7 @@ impl Algorithm for SlidingLog {
         match u64::try_from(change) {
             Ok(more) => {
                 let at = now.max(state.seen);
-                carried.entries.insert(Entry { at, weight: more, denied: false });
+                self.enter(&mut carried.entries, at, more);
             }
             // Bookings included, as in the remaining quota.
             Err(_) => {

@@ -1,5 +1,5 @@
 -- Sliding log. A sorted set has the entries and the record their sums: a decision finds entries by
--- time or rank, and reads few of them.
+-- time or rank, and reads few of them. With slices, each slice has one entry, at its end.
 
 makers[5] = function()
   local ENTRIES_MAX = 10000
@@ -9,7 +9,7 @@ makers[5] = function()
 
   function log.params(text, at)
     local l, count, denied = { weight_max = {}, length = {} }, 0, 0
-    count, l.gap, denied, at = unpack_bytes('<I8I8I8', text, at)
+    count, l.gap, denied, l.slice, at = unpack_bytes('<I8I8I8I8', text, at)
     l.denied, l.retention, l.longest, l.capacity, l.kept = denied == 1, l.gap, 0, EXACT_MAX, 0
     for i = 1, count do
       local weight_max, length
@@ -42,9 +42,15 @@ makers[5] = function()
     return { key = key, seen = now, sum = 0, denied = 0, first = 0, last = 0, sequence = 0, count = 0, cleared = false }
   end
 
+  -- Time of the entry for a hit.
+  local function entry_time(l, at)
+    if l.slice == 0 then return at end
+    return saturate(aligned(at, l.slice) + l.slice)
+  end
+
   function log.is_set_back(l, s, now)
     -- Bookings are future entries.
-    return s.seen > now + l.slack or s.last > max(now, s.seen)
+    return s.seen > now + l.slack or s.last > entry_time(l, max(now, s.seen))
   end
 
   -- Unsupported: refunds, folding the oldest entries, dropping obsolete denied ones, inexact
@@ -143,6 +149,13 @@ makers[5] = function()
     return nil
   end
 
+  -- Reads the last entry, which a hit of the same slice replaces.
+  local function read_tail(s)
+    local tail = call('ZRANGE', s.key, -1, -1, 'WITHSCORES')
+    s.tail, s.tail_weight = tail[1], weight_of(tail[1])
+    if codec.moment(tail[2]) ~= s.last or s.tail_weight > s.sum then codec.unreadable = true end
+  end
+
   -- Use of each window for a cost, and `points`: times between which entries can be merged without
   -- changing an answer. These are the window edges, and the entries whose expiry makes room.
   function log.view_for(l, s, cost, now)
@@ -165,6 +178,7 @@ makers[5] = function()
       end
     end
     s.view = { fits = fits, own = own, all = all, points = points }
+    if l.slice > 0 and s.count > 0 and not s.tail and s.last == entry_time(l, latest) then read_tail(s) end
   end
 
   -- Reports merged entries: the number of groups, and time and weights of each.
@@ -195,27 +209,33 @@ makers[5] = function()
     return LATER
   end
 
-  local function enter(s, weight, now, mark)
-    s.seen = max(s.seen, now)
+  local function enter(l, s, weight, now, mark)
+    s.seen, s.sum = max(s.seen, now), s.sum + weight
+    local at = entry_time(l, s.seen)
     if s.count == 0 then
       if s.cleared == false then call('DEL', s.key) end
-      s.first, s.sequence = s.seen, 0
-    elseif s.last == s.seen then
-      s.sequence = s.sequence + 1
-    else
+      s.first, s.sequence = at, 0
+    elseif s.last ~= at then
       s.sequence = 0
+    elseif s.tail then
+      call('ZREM', s.key, s.tail)
+      s.count, weight = s.count - 1, s.tail_weight + weight
+    else
+      s.sequence = s.sequence + 1
     end
-    s.last, s.count, s.sum = s.seen, s.count + 1, s.sum + weight
-    call('ZADD', s.key, fmt('%.0f', s.last), fmt('%.0f-%05.0f-%.0f%s', s.last, s.sequence, weight, mark))
+    s.last, s.count = at, s.count + 1
+    local member = fmt('%.0f-%05.0f-%.0f%s', at, s.sequence, weight, mark)
+    call('ZADD', s.key, fmt('%.0f', at), member)
+    if l.slice > 0 then s.tail, s.tail_weight = member, weight end
   end
 
-  function log.spend(_, s, cost, now)
-    if cost > 0 then enter(s, cost, now, '') end
+  function log.spend(l, s, cost, now)
+    if cost > 0 then enter(l, s, cost, now, '') end
   end
 
   function log.log_denied(l, s, cost, now)
     if not l.denied or cost > l.capacity then return end
-    enter(s, cost, now, 'd')
+    enter(l, s, cost, now, 'd')
     s.denied = s.denied + cost
   end
 

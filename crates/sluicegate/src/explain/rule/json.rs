@@ -128,6 +128,10 @@ fn fields(limit: &LimitConfig) -> Value {
                 Rounding::Up => "up",
             },
         }),
+        Limit::SlidingSlices(window) => json!({
+            "rate": text::per(window.rate()),
+            "slices": window.slices(),
+        }),
         Limit::SmoothBursty(smooth) => json!({
             "rate": text::per(smooth.rate()),
             "max_burst": show_span(smooth.max_burst()),

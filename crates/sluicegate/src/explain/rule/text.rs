@@ -91,6 +91,9 @@ pub(crate) fn limit_in_words(limit: &LimitConfig) -> String {
             Rounding::Floor => per(window.rate()),
             Rounding::Up => format!("{} rounded up", per(window.rate())),
         },
+        Limit::SlidingSlices(window) => {
+            format!("{} in {} slices", per(window.rate()), window.slices())
+        }
         Limit::SmoothBursty(smooth) => {
             format!("{}, {} stored", per(smooth.rate()), show_span(smooth.max_burst()))
         }
