@@ -43,6 +43,8 @@ const LIMITS: [&str; 35] = [
     "{ algorithm: sliding_window, rate: 7/m }",
     "{ algorithm: sliding_window, rate: 7 per 1500us, rounding: up }",
     "{ algorithm: sliding_window, rate: 500000/m }",
+    "{ algorithm: sliding_window, rate: 5 per 10s, slices: 5 }",
+    "{ algorithm: sliding_window, rate: 70000/s, slices: 7 }",
     "{ algorithm: smooth_bursty, rate: 5/s }",
     "{ algorithm: warm_up, rate: 5/s, warm_up: 4s }",
     "{ algorithm: cycle, permits: 5, period: 10s }",

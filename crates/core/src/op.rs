@@ -289,9 +289,7 @@ impl Limit {
             (
                 Self::SlidingLog(_) | Self::SlidingWindow(_) | Self::SlidingSlices(_),
                 OpKind::ForceAdd,
-            ) => {
-                Some("a count cannot go below zero; raise the limit with `set_limit`")
-            }
+            ) => Some("a count cannot go below zero; raise the limit with `set_limit`"),
             (Self::LeakyBucket(_), OpKind::ForceAdd) => {
                 Some("an empty queue cannot grow; raise `queue` with `set_limit`")
             }

@@ -164,6 +164,13 @@ proptest! {
     }
 
     #[test]
+    fn slices_answer_as_a_list_of_hits_at_the_ends_of_their_slices(
+        n in 1u64..9, p in 1u64..25, k in 2u64..7, start in 0u64..60, script in script(8),
+    ) {
+        agree(limits::slices(n, p, k), Ledger::of_slices(n, p, k), start, script)?;
+    }
+
+    #[test]
     fn a_sliding_counter_answers_as_two_counts_in_fractions(
         n in 1u64..9, p in 1u64..20, up in any::<bool>(), start in 0u64..60, script in script(8),
     ) {

@@ -92,7 +92,7 @@ proptest! {
         a in number(), b in number(), c in number(), d in number(), e in number(),
         many in prop::collection::vec((number(), number()), 0..12),
     ) {
-        for kind in 0..14 {
+        for kind in 0..16 {
             let built = build((kind, (a, b, c, d, e), many.clone()));
             if let (6.., Some(limit)) = (kind, built) {
                 prop_assert!(limit.capacity().is_none_or(|capacity| capacity <= EXACT_MAX));

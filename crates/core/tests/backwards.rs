@@ -8,8 +8,8 @@ use sluicegate_core::algorithm::sliding_window::Rounding;
 use sluicegate_core::algorithm::token_bucket::Refill;
 use sluicegate_core::limit::Limit;
 use support::limits::{
-    bucket, calendar, counter, cycle, leaky, log, slots, smooth, stepped, tally, warm_up, window,
-    window_from_first_hit,
+    bucket, calendar, counter, cycle, leaky, log, slices, slots, smooth, stepped, tally, warm_up,
+    window, window_from_first_hit,
 };
 use support::{DAY, HOUR, MINUTE, SECOND, World, acquire, acquire_as, cases, hit, hit_as, us};
 
@@ -65,6 +65,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
         }),
         (prop::collection::vec((n.clone(), p.clone()), 1..4), 0u64..9)
             .prop_map(|(windows, gap)| { Limit::SlidingLog(log(&windows).with_min_gap(us(gap))) }),
+        (n.clone(), p.clone(), 2u64..7).prop_map(|(n, p, k)| slices(n, p, k)),
         (n, p).prop_map(|(max, lease)| slots(max, lease)),
     ]
 }
@@ -138,6 +139,8 @@ fn all(now: u64) -> Vec<(Limit, u64)> {
         (window_from_first_hit(5, HOUR), HOUR),
         (calendar(5, days, DAY), DAY),
         (Limit::SlidingLog(log(&[(10, MINUTE), (2, 3 * SECOND)])), MINUTE),
+        (slices(10, MINUTE, 6), MINUTE + 10 * SECOND),
+        (slices(10, MINUTE, 7), MINUTE + 9 * SECOND),
         (Limit::SlidingLog(log(&[(10, MINUTE)]).counting_denied().expect("small")), MINUTE),
         (counter(7, MINUTE, Rounding::Floor), 2 * MINUTE),
         (counter(7, HOUR, Rounding::Up), 2 * HOUR),

@@ -9,7 +9,7 @@ use sluicegate_core::change::CarryOver;
 use sluicegate_core::limit::{Limit, State};
 use sluicegate_core::op::Op;
 use support::limits::{
-    bucket, counter, cycle, leaky, log, slots, small, smooth, stepped, warm_up, window,
+    bucket, counter, cycle, leaky, log, slices, slots, small, smooth, stepped, warm_up, window,
     window_from_first_hit,
 };
 use support::{DAY, HOUR, SECOND, World, acquire, at, cases, hit, hit_as, peek};
@@ -27,6 +27,8 @@ fn sized(kind: u8, n: u64, p: u64, size: u64) -> Limit {
         4 => window(size, p),
         5 => window_from_first_hit(size, p),
         6 => Limit::SlidingLog(log(&[(size, p)])),
+        // Windows that all of these numbers of slices divide.
+        8 => slices(size, 12 * p, [2, 3, 4, 6][(n % 4) as usize]),
         _ => counter(size, p, if n.is_multiple_of(2) { Rounding::Floor } else { Rounding::Up }),
     }
 }
@@ -34,7 +36,7 @@ fn sized(kind: u8, n: u64, p: u64, size: u64) -> Limit {
 /// Whether only the number changes here: a log and two counts count anew what a window of another length
 /// holds.
 fn same_period(kind: u8) -> bool {
-    matches!(kind, 6 | 7)
+    matches!(kind, 6..=8)
 }
 
 fn history() -> impl Strategy<Value = Vec<(u64, Op)>> {
@@ -73,7 +75,7 @@ proptest! {
 
     #[test]
     fn what_was_used_stays_used(
-        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        kind in 0u8..9, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
         (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
     ) {
         let q = if same_period(kind) { p } else { q };
@@ -88,7 +90,7 @@ proptest! {
 
     #[test]
     fn what_is_left_stays_left_as_far_as_it_fits(
-        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        kind in 0u8..9, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
         (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
     ) {
         let q = if same_period(kind) { p } else { q };
@@ -122,7 +124,7 @@ proptest! {
 
     #[test]
     fn keeping_nothing_starts_everyone_anew(
-        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        kind in 0u8..9, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
         (size, new_size) in (1u64..9, 1u64..9), history in history(),
     ) {
         let (world, now) = played(sized(kind, n, p, size), &history);
@@ -146,7 +148,7 @@ proptest! {
 
     #[test]
     fn there_and_back_never_gives_more_than_before(
-        kind in 0u8..8, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
+        kind in 0u8..9, (n, p) in (1u64..5, 1u64..20), (m, q) in (1u64..5, 1u64..20),
         (size, new_size) in (1u64..9, 1u64..9), history in history(), pause in 0u64..8,
     ) {
         let q = if same_period(kind) { p } else { q };
@@ -178,7 +180,7 @@ proptest! {
 
     #[test]
     fn another_algorithm_starts_anew(
-        (from, to) in (0u8..8, 0u8..8), n in 1u64..5, p in 1u64..20, size in 1u64..9, history in history(),
+        (from, to) in (0u8..9, 0u8..9), n in 1u64..5, p in 1u64..20, size in 1u64..9, history in history(),
     ) {
         let (world, now) = played(sized(from, n, p, size), &history);
         let limit = sized(to, n, p, size);
@@ -296,6 +298,8 @@ fn usage_is_kept_between_the_limits_that_say_so() {
         window(5, 10),
         Limit::SlidingLog(log(&[(5, 10)])),
         counter(5, 10, Rounding::Up),
+        slices(5, 10, 2),
+        slices(5, 12, 6),
         slots(5, 10),
         cycle(5, 10),
         smooth(1, 10, 5),

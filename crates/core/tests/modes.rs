@@ -10,7 +10,7 @@ use sluicegate_core::limit::Limit;
 use sluicegate_core::mode::{EnforcedLimit, Gate, GateLevels, Mode};
 use sluicegate_core::op::Op;
 use support::limits::{
-    bucket, counter, cycle, leaky, log, small, smooth, stepped, warm_up, window,
+    bucket, counter, cycle, leaky, log, slices, small, smooth, stepped, warm_up, window,
     window_from_first_hit,
 };
 use support::{Fraction, SECOND, World, acquire, at, cases, hit, step};
@@ -34,7 +34,7 @@ fn answer(world: &mut World, op: Op, now: u64) -> Answer {
 
 /// Limits of one number, with the number.
 fn numbered() -> impl Strategy<Value = (Limit, u64)> {
-    (0u8..7, 1u64..5, 1u64..20, 1u64..30).prop_map(|(kind, n, p, size)| {
+    (0u8..8, 1u64..5, 1u64..20, 1u64..30).prop_map(|(kind, n, p, size)| {
         let limit = match kind {
             0 => bucket(n, p, size),
             1 => stepped(n, p, size, Refill::Interval),
@@ -42,6 +42,7 @@ fn numbered() -> impl Strategy<Value = (Limit, u64)> {
             3 => leaky(n, p, size - 1),
             4 => window(size, p),
             5 => window_from_first_hit(size, p),
+            6 => slices(size, p, 2 + n),
             _ => Limit::SlidingLog(log(&[(size, p)])),
         };
         (limit, size)
@@ -207,7 +208,7 @@ proptest! {
 
     #[test]
     fn an_elastic_limit_that_is_always_open_decides_as_the_boosted_one(
-        kind in 0u8..12, (n, p, size) in (1u64..5, 1u64..20, 1u64..8), factor in 1u64..4, calls in calls(),
+        kind in 0u8..13, (n, p, size) in (1u64..5, 1u64..20, 1u64..8), factor in 1u64..4, calls in calls(),
     ) {
         let mode = Mode::Elastic { up_to: factor * 1_000, gate: gate() };
         let mut elastic = World::of(vec![step(boosted(kind, n, p, size, 1), mode)]);
@@ -302,6 +303,7 @@ fn boosted(kind: u8, n: u64, p: u64, size: u64, times: u64) -> Limit {
         7 => counter(size * times, p, Rounding::Floor),
         8 => counter(size * times, p, Rounding::Up),
         9 => cycle(size * times, p),
+        12 => slices(size * times, p, 3),
         // What these store is a time, which yields more at a higher rate.
         10 => smooth(n * times, p, 3 * size),
         _ => warm_up(n * times, p, 3 * size, 3_000),

@@ -247,6 +247,15 @@ fn sliding_logs() {
 }
 
 #[test]
+fn sliding_windows_of_slices() {
+    for (n, p) in RATES {
+        for k in [2, 3] {
+            explore(limits::slices(n, p, k), Ledger::of_slices(n, p, k), Cancels::Everything);
+        }
+    }
+}
+
+#[test]
 fn sliding_counters() {
     for (n, p) in RATES {
         for rounding in [Rounding::Floor, Rounding::Up] {

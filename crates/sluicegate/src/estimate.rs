@@ -82,7 +82,8 @@ fn of_one(limit: &Limit) -> Estimate {
             beside(state.saturating_add(half), state.saturating_add(all))
         }
         Limit::SlidingSlices(window) => {
-            let (half, all) = (counts(window, window.counts_max() / 2), counts(window, window.counts_max()));
+            let (half, all) =
+                (counts(window, window.counts_max() / 2), counts(window, window.counts_max()));
             let (half, all) = (half + (half / 32).max(20), all + (all / 16).max(20));
             let state = size_of::<LogState>() as u64;
             beside(state.saturating_add(half), state.saturating_add(all))
@@ -146,7 +147,7 @@ fn counts(window: &SlidingSlices, slices: u64) -> u64 {
     let groups = |number: u64, flags: u32| {
         u64::from(u64::BITS - number.leading_zeros() + flags).div_ceil(7).max(1)
     };
-    let count = (window.rate().count() / slices.max(1)).max(1);
+    let count = window.rate().count().div_ceil(slices.max(1));
     let each = groups(window.slice().as_micros(), 2) + if count > 1 { groups(count, 0) } else { 0 };
     // Fewer hits than slices leave the others empty.
     each.saturating_mul(slices.min(window.rate().count()))

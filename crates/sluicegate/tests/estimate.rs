@@ -90,6 +90,11 @@ fn turns(limit: &LimitConfig, used: Used) -> Turns {
             let apart = Duration::from_micros(length.as_micros() / max);
             Turns { count: part(max), cost: 1, apart, held: false }
         }
+        Limit::SlidingSlices(window) => {
+            let max = window.rate().count();
+            let apart = Duration::from_micros(window.rate().period().as_micros() / max);
+            Turns { count: part(max), cost: 1, apart, held: false }
+        }
         Limit::Concurrency(slots) => {
             Turns { count: part(slots.max()), cost: 1, apart: Duration::ZERO, held: true }
         }
@@ -128,6 +133,8 @@ fn each() -> Vec<(&'static str, Vec<LimitConfig>, Mode)> {
         ("many from first hit", one(FixedWindow::per_hour(900_000).from_first_hit().into_limit())),
         ("calendar", vec![day()]),
         ("sliding window", one(SlidingWindow::per_hour(1_000).into_limit())),
+        ("six slices", one(SlidingWindow::per_hour(600).slices(6).into_limit())),
+        ("sixty slices", one(SlidingWindow::per_hour(120).slices(60).into_limit())),
         ("sliding log", one(SlidingLog::per_hour(16).into_limit())),
         ("smooth bursty", one(SmoothBursty::per_minute(5).max_burst(minute).into_limit())),
         ("warm up", one(WarmUp::per_minute(5).over(10 * second).into_limit())),

@@ -3,6 +3,7 @@ use sluicegate_core::algorithm::cycle::Cycle;
 use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::tally::Tally;
@@ -45,6 +46,7 @@ fn every_algorithm_is_read() {
     let second = Span::from_secs(1);
     let window = |align| Limit::FixedWindow(FixedWindow::new(rate(600, 60), align));
     let log = |rates: &[Rate]| SlidingLog::new(rates).unwrap();
+    let sliced = |slices| Limit::SlidingSlices(SlidingSlices::new(ten, slices).unwrap());
     let counter = |rounding| Limit::SlidingWindow(SlidingWindow::new(ten, rounding));
     let smooth = |max_burst| SmoothBursty::new(ten, max_burst).unwrap();
     let warm = |factor| Limit::WarmUp(WarmUp::new(ten, minute, factor).unwrap());
@@ -102,6 +104,8 @@ fn every_algorithm_is_read() {
         ("algorithm: sliding_window, rate: 10/s", counter(Rounding::Floor)),
         ("algorithm: sliding_window, rate: 10/s, rounding: floor", counter(Rounding::Floor)),
         ("algorithm: sliding_window, rate: 10/s, rounding: up", counter(Rounding::Up)),
+        ("algorithm: sliding_window, rate: 10/s, slices: 6", sliced(6)),
+        ("algorithm: sliding_window, rate: 10/s, slices: 60", sliced(60)),
         ("algorithm: smooth_bursty, rate: 10/s", Limit::SmoothBursty(smooth(second))),
         (
             "algorithm: smooth_bursty, rate: 10/s, max_burst: 0s",

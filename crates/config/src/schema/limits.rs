@@ -118,7 +118,7 @@ fn described(algorithm: &str) -> &'static str {
         "sliding_log" => "Exact in any rolling window: stores the time of each hit.",
         "sliding_window" => {
             "Approximates a log with two counts, or with `slices` never exceeds the limit."
-        },
+        }
         "smooth_bursty" => {
             "A smooth rate that stores unused permits for a while, as Guava's `SmoothBursty`."
         }

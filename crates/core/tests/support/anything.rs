@@ -7,6 +7,7 @@ use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
 use sluicegate_core::algorithm::periodic::Edges;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::tally::Tally;
@@ -38,7 +39,7 @@ pub(crate) fn number() -> impl Strategy<Value = u64> {
 /// Any limit that its constructors let pass.
 pub(crate) fn limit() -> impl Strategy<Value = Option<Limit>> {
     let numbers = (number(), number(), number(), number(), number());
-    (0u8..15, numbers, prop::collection::vec((number(), number()), 0..10)).prop_map(build)
+    (0u8..16, numbers, prop::collection::vec((number(), number()), 0..10)).prop_map(build)
 }
 
 pub(crate) type Numbers = (u64, u64, u64, u64, u64);
@@ -80,6 +81,7 @@ pub(crate) fn build(
         11 => {
             Limit::WarmUp(WarmUp::new(rate.ok()?, us(c % 4_000_000_000), 1_000 + d % 99_001).ok()?)
         }
+        15 => Limit::SlidingSlices(SlidingSlices::new(rate.ok()?, 2 + c % 59).ok()?),
         14 => Limit::Tally(Tally::new(a, us(b)).ok()?),
         12 => Limit::Cycle(Cycle::new(a, us(b)).ok()?),
         _ => Limit::Concurrency(Concurrency::new(a % 2_000_000, us(b)).ok()?),

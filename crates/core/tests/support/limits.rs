@@ -7,6 +7,7 @@ use sluicegate_core::algorithm::fixed_window::{Align, FixedWindow};
 use sluicegate_core::algorithm::leaky_bucket::LeakyBucket;
 use sluicegate_core::algorithm::periodic::Edges;
 use sluicegate_core::algorithm::sliding_log::SlidingLog;
+use sluicegate_core::algorithm::sliding_slices::SlidingSlices;
 use sluicegate_core::algorithm::sliding_window::{Rounding, SlidingWindow};
 use sluicegate_core::algorithm::smooth::SmoothBursty;
 use sluicegate_core::algorithm::tally::Tally;
@@ -55,6 +56,10 @@ pub(crate) fn counter(count: u64, period: u64, rounding: Rounding) -> Limit {
     Limit::SlidingWindow(SlidingWindow::new(rate(count, period), rounding))
 }
 
+pub(crate) fn slices(count: u64, period: u64, slices: u64) -> Limit {
+    Limit::SlidingSlices(SlidingSlices::new(rate(count, period), slices).expect(HELD))
+}
+
 pub(crate) fn smooth(count: u64, period: u64, max_burst: u64) -> Limit {
     Limit::SmoothBursty(SmoothBursty::new(rate(count, period), us(max_burst)).expect(HELD))
 }
@@ -100,7 +105,8 @@ pub(crate) fn small_counting() -> impl Strategy<Value = Limit> {
         (1u64..8, p.clone()).prop_map(|(n, p)| window(n, p)),
         (1u64..8, p.clone()).prop_map(|(n, p)| window_from_first_hit(n, p)),
         (1u64..8, p.clone(), rounding).prop_map(|(n, p, r)| counter(n, p, r)),
-        (1u64..8, p).prop_map(|(n, p)| cycle(n, p)),
+        (1u64..8, p.clone()).prop_map(|(n, p)| cycle(n, p)),
+        (1u64..8, p, 2u64..7).prop_map(|(n, p, k)| slices(n, p, k)),
         small_log().prop_map(Limit::SlidingLog),
     ]
 }

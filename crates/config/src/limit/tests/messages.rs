@@ -247,6 +247,21 @@ fn each_mistake_has_its_message() {
             "algorithm: sliding_window\nrate: 3/m\nrounding: down",
             "3:11: rounding: must be `floor` or `up`, got `down`; write one of these",
         ),
+        (
+            "algorithm: sliding_window\nrate: 3/m\nslices: 61",
+            "3:9: slices: must be from `2` to `60`, got `61`; leave it out for two counts, or use \
+             `sliding_log` for an exact window",
+        ),
+        (
+            "algorithm: sliding_window\nrate: 3/m\nslices: 1",
+            "3:9: slices: must be from `2` to `60`, got `1`; leave it out for two counts, or use \
+             `sliding_log` for an exact window",
+        ),
+        (
+            "algorithm: sliding_window\nrate: 3/m\nslices: 6\nrounding: up",
+            "4:11: rounding: has no meaning with `slices`, which count whole hits, got `up`; \
+             remove one of them",
+        ),
         // smooth_bursty
         (
             "algorithm: smooth_bursty\nrate: 3/m\nmax_burst: 143 years",

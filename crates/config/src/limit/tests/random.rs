@@ -46,6 +46,7 @@ fn good(name: &str) -> BoxedStrategy<String> {
         "align" => "clock|first_hit|calendar".boxed(),
         "zone" => "UTC|Europe/Berlin|Pacific/Apia".boxed(),
         "rounding" => "floor|up".boxed(),
+        "slices" => (0..70_u64).prop_map(|slices| slices.to_string()).boxed(),
         "count_denied" => "true|false".boxed(),
         "forget_after" | "min_gap" | "max_burst" | "warm_up" | "period" | "lease" => span.boxed(),
         _ => number.prop_map(|number| number.to_string()).boxed(),

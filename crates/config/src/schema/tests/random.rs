@@ -51,6 +51,7 @@ fn values(field: &str) -> &'static [&'static str] {
         "refill" => &["greedy", "interval", "'aligned'"],
         "align" => &["clock", "first_hit"],
         "rounding" => &["floor", "\"up\""],
+        "slices" => &["2", "\"6\"", "1_0", "60"],
         "count_denied" => &["true", "False", "\"TRUE\""],
         "cold_factor" => &["3", "2.5", "\"1.125\"", "100", "' 4 '"],
         "burst" | "queue" | "permits" | "max" => &COUNTS,
@@ -72,8 +73,11 @@ fn limit(tape: &mut Tape<'_>, form: &AlgorithmForm, index: usize) -> String {
         tape.maybe(&mut text, "zone", &["UTC", "Europe/Berlin"]);
     }
     let several = form.fields.contains(&"rates") && tape.once_in(2);
+    let sliced = form.fields.contains(&"slices") && tape.once_in(2);
     for field in form.fields {
         match *field {
+            "rounding" if sliced => {}
+            "slices" if !sliced => {}
             "rate" if calendar => {
                 let rate = tape.pick(&["10/day", "\"1_0 per week\"", "7/1month", "8/years"]);
                 text += &format!(", rate: {rate}");

@@ -147,7 +147,11 @@ impl SlidingLog {
     /// Adds an entry for a hit at `at`; returns its time. A slice has one entry.
     fn enter(&self, entries: &mut Entries, at: Timestamp, weight: u64) -> Timestamp {
         let entry = Entry { at: self.entry_time(at), weight, denied: false };
-        if self.slice.is_zero() { entries.insert(entry) } else { entries.add(entry) }
+        if self.slice.is_zero() {
+            entries.insert(entry)
+        } else {
+            entries.add(entry)
+        }
         entry.at
     }
 

@@ -10,13 +10,25 @@ use crate::support::Fraction;
 pub(crate) struct Ledger {
     pub(crate) windows: Vec<(u64, u64)>,
     pub(crate) min_gap: u64,
+    /// The length of a slice: a hit stands at its end. 0 without slices.
+    pub(crate) slice: u64,
     /// When, and how much.
     pub(crate) hits: Vec<(u64, u64)>,
 }
 
 impl Ledger {
     pub(crate) fn new(windows: Vec<(u64, u64)>, min_gap: u64) -> Self {
-        Self { windows, min_gap, hits: Vec::new() }
+        Self { windows, min_gap, slice: 0, hits: Vec::new() }
+    }
+
+    /// The window of slices, all whole microseconds.
+    pub(crate) fn of_slices(max: u64, window: u64, slices: u64) -> Self {
+        let slice = window.div_ceil(slices);
+        Self { slice, ..Self::new(vec![(max, slice * slices)], 0) }
+    }
+
+    fn stands_at(&self, at: u64) -> u64 {
+        if self.slice == 0 { at } else { (at / self.slice + 1) * self.slice }
     }
 
     fn held(&self, window: u64, now: u64) -> u64 {
@@ -47,7 +59,7 @@ impl Model for Ledger {
 
     fn charge(&mut self, cost: u64, turn: u64, _now: u64) {
         if cost > 0 {
-            self.hits.push((turn, cost));
+            self.hits.push((self.stands_at(turn), cost));
             self.hits.sort_by_key(|&(then, _)| then);
         }
     }
@@ -56,6 +68,7 @@ impl Model for Ledger {
     /// been used, and is cancelled.
     fn give(&mut self, amount: u64, now: u64) {
         let mut rest = amount;
+        let now = self.stands_at(now);
         for (_, cost) in self.hits.iter_mut().rev().filter(|(then, _)| *then <= now) {
             let back = rest.min(*cost);
             *cost -= back;
@@ -69,7 +82,7 @@ impl Model for Ledger {
     }
 
     fn strike(&mut self, cost: u64, turn: u64) {
-        let index = self.hits.iter().position(|&hit| hit == (turn, cost));
+        let index = self.hits.iter().position(|&hit| hit == (self.stands_at(turn), cost));
         self.hits.remove(index.expect("a booking that was made"));
     }
 

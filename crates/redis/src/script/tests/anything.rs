@@ -15,7 +15,7 @@ use sluicegate::backend::Rule;
 /// How many identities there are. Each has limits of its own.
 pub(super) const KEYS: usize = 3;
 
-const LIMITS: [&str; 36] = [
+const LIMITS: [&str; 38] = [
     "{ algorithm: token_bucket, rate: 5/s, burst: 2 }",
     "{ algorithm: token_bucket, rate: 3/s, burst: 9 }",
     "{ algorithm: token_bucket, rate: 7/m }",
@@ -43,6 +43,8 @@ const LIMITS: [&str; 36] = [
     "{ algorithm: sliding_window, rate: 7/m }",
     "{ algorithm: sliding_window, rate: 7 per 1500us, rounding: up }",
     "{ algorithm: sliding_window, rate: 500000/m }",
+    "{ algorithm: sliding_window, rate: 5 per 10s, slices: 5 }",
+    "{ algorithm: sliding_window, rate: 70000/s, slices: 7 }",
     "{ algorithm: smooth_bursty, rate: 5/s }",
     "{ algorithm: warm_up, rate: 5/s, warm_up: 4s }",
     "{ algorithm: warm_up, rate: 7/s, warm_up: 3s, cold_factor: 5 }",
@@ -159,6 +161,7 @@ pub(super) fn leasable() -> impl Strategy<Value = Ruled> {
             .iter()
             .any(|known| text.contains(known))
             && !text.contains("refill")
+            && !text.contains("slices")
     };
     let limits: Vec<&'static str> = LIMITS.iter().filter(some).copied().collect();
     let limits = prop::collection::vec(prop::sample::select(limits), 1..4);
@@ -236,6 +239,16 @@ pub(super) fn logs() -> [Ruled; KEYS] {
         log("{ algorithm: sliding_log, rates: [10/m, 2 per 3s], min_gap: 1s }"),
         log("{ algorithm: sliding_log, rates: [9/m, 6 per 20s, 4 per 5s] }"),
         log("{ algorithm: sliding_log, rates: [20 per 10s, 9 per 2s], count_denied: true }"),
+    ]
+}
+
+/// Windows of slices.
+pub(super) fn slices() -> [Ruled; KEYS] {
+    let sliced = |text| Ruled { limits: vec![text], mode: "hard" };
+    [
+        sliced("{ algorithm: sliding_window, rate: 5 per 10s, slices: 2 }"),
+        sliced("{ algorithm: sliding_window, rate: 6 per 15s, slices: 3 }"),
+        sliced("{ algorithm: sliding_window, rate: 9 per 12s, slices: 12 }"),
     ]
 }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use super::anything::{KEYS, Turn, hit_on_an_edge, leasable, leased_turn, logs, ruled, turn};
+use super::anything::{
+    KEYS, Ruled, Turn, hit_on_an_edge, leasable, leased_turn, logs, ruled, slices, turn,
+};
 use super::corruption::{Step, VICTIM, step};
 use super::world::Bench;
 use crate::script::DISAGREEMENTS;
@@ -21,11 +23,20 @@ fn config() -> ProptestConfig {
 /// Nested windows, and hits at the moment when a window releases its last entry.
 #[test]
 fn logs_let_go_at_the_very_edge() {
+    agree_at_edges(&logs());
+}
+
+#[test]
+fn slices_end_at_the_very_edge() {
+    agree_at_edges(&slices());
+}
+
+fn agree_at_edges(rules: &[Ruled; KEYS]) {
     let bench = Bench::start();
     let turns = prop::collection::vec(hit_on_an_edge(), 30..60);
     let config = ProptestConfig { cases: 60, ..config() };
     let checked = TestRunner::new(config).run(&(0..1_000_000u64, turns), |(start, turns)| {
-        let mut world = bench.world(start, &logs());
+        let mut world = bench.world(start, rules);
         for (index, turn) in turns.iter().enumerate() {
             let took: Result<(), String> = world.take(turn);
             took.map_err(|said| TestCaseError::fail(told(index, turn, said)))?;

@@ -46,6 +46,7 @@ fn short_limits() -> Vec<LimitConfig> {
         limit(SlidingWindow::per_minute(7)),
         limit(SlidingWindow::per(7, Duration::from_micros(1_500)).rounding(Rounding::Up)),
         limit(SlidingWindow::per_minute(500_000)),
+        limit(SlidingWindow::per(7, Duration::from_secs(10)).slices(5)),
         limit(Cycle::of(5).every(ten)),
         limit(Unlimited),
         limit(Concurrency::at_most(3)),
