@@ -44,7 +44,7 @@ pub(crate) struct TryArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "example")]
     script: Option<PathBuf>,
     /// Run the example of an algorithm: token_bucket, leaky_bucket, fixed_window, sliding_log,
-    /// sliding_window, smooth_bursty, warm_up, cycle, concurrency, tally, unlimited
+    /// sliding_window, sliding_slices, smooth_bursty, warm_up, cycle, concurrency, tally, unlimited
     #[arg(long, value_name = "ALGORITHM")]
     example: Option<String>,
     /// Plot demand, admitted and remaining quota into this file (SVG)

@@ -1,11 +1,11 @@
-//! One short script for each algorithm.
+//! One short script for each algorithm, and one for the sliding window with slices.
 
 use crate::script::Script;
 
 /// An example as in its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Example {
-    /// The algorithm it shows.
+    /// The algorithm it shows; `sliding_slices` is `sliding_window` with `slices`.
     pub algorithm: &'static str,
     /// The script.
     pub text: &'static str,
@@ -18,12 +18,13 @@ macro_rules! example {
 }
 
 /// All examples, in the order of the guide.
-pub const EXAMPLES: [Example; 11] = [
+pub const EXAMPLES: [Example; 12] = [
     example!("token_bucket"),
     example!("leaky_bucket"),
     example!("fixed_window"),
     example!("sliding_log"),
     example!("sliding_window"),
+    example!("sliding_slices"),
     example!("smooth_bursty"),
     example!("warm_up"),
     example!("cycle"),
