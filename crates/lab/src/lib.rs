@@ -12,8 +12,10 @@
 //! - [`report`]: HTML reports.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
+//! - [`accuracy`]: wrong decisions and rate errors of windows that approximate a log.
 //! - [`levels`]: a plot of accuracy against latency of the consistency levels.
 
+pub mod accuracy;
 pub mod answer;
 pub mod arrival;
 pub mod examples;

@@ -36,6 +36,8 @@ pub struct Entries {
     /// The base of the oldest entry's difference.
     base: Timestamp,
     last: Timestamp,
+    /// Bytes of the latest entry.
+    last_bytes: usize,
     len: usize,
     sum: u64,
     denied_sum: u64,
@@ -190,7 +192,9 @@ impl Entries {
             self.last = entry.at;
         }
         self.make_room();
+        let before = self.bytes.len();
         entry.write_after(self.last, &mut self.bytes);
+        self.last_bytes = self.bytes.len().saturating_sub(before);
         self.last = entry.at;
         self.len = self.len.saturating_add(1);
         self.sum = clamp_amount(self.sum.saturating_add(entry.weight));
@@ -199,18 +203,17 @@ impl Entries {
         }
     }
 
-    /// Removes the latest entry, whose bytes are found by reading all others.
+    /// Removes the latest entry.
     fn pop_last(&mut self) -> Option<Entry> {
-        let (mut reader, mut at, mut last) = (self.reader(), self.base, None);
-        loop {
-            let (before, rest) = (at, reader.bytes.len());
-            let Some(entry) = reader.next() else { break };
-            at = entry.at;
-            last = Some((before, rest, entry));
-        }
-        let (before, rest, entry) = last?;
-        self.bytes.truncate(self.bytes.len().saturating_sub(rest));
-        self.last = before;
+        let kept = self.bytes.len().checked_sub(self.last_bytes)?;
+        let mut bytes = self.bytes.get(kept..)?;
+        let entry = Entry { at: self.last, ..Entry::read_after(Timestamp::EPOCH, &mut bytes)? };
+        // The code of an entry is the difference to the one before, with two flags.
+        let difference = read_varint(&mut self.bytes.get(kept..)?)? >> 2;
+        self.bytes.truncate(kept);
+        self.last = self.last.before(Span::from_micros(difference));
+        // Known again with the next entry, which is the only use of this.
+        self.last_bytes = 0;
         self.len = self.len.saturating_sub(1);
         self.forget(&entry);
         Some(entry)
