@@ -11,9 +11,12 @@ use sluicegate::explain::rule::timing::override_line;
 use sluicegate_config::files::read;
 use sluicegate_config::problem::Problem;
 use sluicegate_config::rules::{Loaded, Source, load};
+use sluicegate_core::limit::Limit;
 use sluicegate_rules::domain::Domain;
+use sluicegate_rules::limit::LimitConfig;
 use sluicegate_rules::resolve::resolve;
-use sluicegate_rules::set::RuleSet;
+use sluicegate_rules::rule::Limits;
+use sluicegate_rules::set::{RuleNo, RuleSet};
 use sluicegate_rules::zone::moment_of;
 use sluicegate_server::settings::{RulesSettings, Vars, is_database};
 
@@ -202,6 +205,7 @@ pub(crate) fn rules(settings: &RulesSettings, now: Timestamp) -> anyhow::Result<
     };
     let note = read.as_ref().ok().and_then(|good| settings.metric_values_note(&good.set));
     notes.extend(note);
+    notes.extend(read.as_ref().ok().and_then(|good| estimates(&good.set)));
     Ok(LoadResult { sources, read, warnings, notes })
 }
 
@@ -221,6 +225,26 @@ pub(crate) fn valid_domains(
             Ok(None)
         }
     }
+}
+
+/// Names the rules whose sliding window estimates, with its worst case.
+fn estimates(rules: &RuleSet) -> Option<String> {
+    let is_estimate = |limit: &LimitConfig| matches!(limit.at(Timestamp::EPOCH), Limit::SlidingWindow(window) if window.rate().count() > 1);
+    let of_rule = |no: &RuleNo| match &rules.rule(*no).limits {
+        Limits::Native(limits) => limits.iter().any(is_estimate),
+        _ => false,
+    };
+    let mut found = rules.rules().filter(of_rule);
+    let first = found.next()?;
+    let (more, id) = (found.count(), rules.id(first));
+    let which = match more {
+        0 => format!("`{id}`"),
+        more => format!("`{id}` and {more} more"),
+    };
+    Some(plainly(&format!(
+        "`sliding_window` estimates from two counts: a rolling window holds up to twice the limit if \
+         a client aims at it ({which}); with `slices: 6` it never holds more than the limit"
+    )))
 }
 
 /// Ended overrides that are named.

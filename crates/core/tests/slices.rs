@@ -100,14 +100,16 @@ proptest! {
         // Windows that all of these numbers of slices divide.
         let p = 60 * p;
         let (mut world, mut now, mut uses) = (World::hard(slices(n, p, k)), 1_000, Uses::new());
-        for (index, (gap, cost, _)) in callers.into_iter().enumerate() {
+        for (index, (gap, cost, max_wait)) in callers.into_iter().enumerate() {
             now += gap * 8;
             if index == before {
                 now += pause;
                 world = changed(&world, slices(n, p, other), CarryOver::Used, now);
             }
-            if world.ask(hit(cost), now).allowed() {
-                uses.push((now, cost));
+            let op = max_wait.map_or(hit(cost), |max_wait| acquire(cost, 20 * max_wait));
+            let decision = world.ask(op, now);
+            if decision.allowed() {
+                uses.push((now + decision.wait(), cost));
             }
         }
         in_every_span(&uses, |from, to, used| to - from >= p || used <= n)?;

@@ -10,8 +10,10 @@
 //! | `node`, `net`, `store`, `time` | a node, the network to the store, a Redis in memory, clocks |
 //! | `oracle` | properties that a history must have |
 //! | `table` | measured excess of eventual rules |
+//! | `accuracy` | accuracy of the consistency levels on several nodes |
 //! | `rng`, `trace` | random numbers, event log |
 
+pub mod accuracy;
 mod net;
 mod node;
 pub mod oracle;

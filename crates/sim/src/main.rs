@@ -26,6 +26,9 @@ struct Args {
     /// Measure the excess of eventual rules, by fleet size and sync interval.
     #[arg(long, conflicts_with_all = ["seeds", "from", "seed"])]
     table: bool,
+    /// Measure how accurate all levels are on 2, 4 and 8 nodes.
+    #[arg(long, conflicts_with_all = ["seeds", "seed", "table"])]
+    accuracy: bool,
     /// Print the event log.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -35,12 +38,16 @@ const EXAMPLES: &str = "Examples:
   sluicegate-sim                        200 scenarios
   sluicegate-sim --seeds 5000 --from 1000 --stop
   sluicegate-sim --seed 42 --trace      one of them, with its event log
-  sluicegate-sim --table                figures of the level `eventual`";
+  sluicegate-sim --table                figures of the level `eventual`
+  sluicegate-sim --accuracy             rates and wrong decisions of all levels";
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
-    let Args { seeds, from, seed, stop, table, trace } = Args::parse();
+    let Args { seeds, from, seed, stop, table, accuracy, trace } = Args::parse();
     if table {
         return show_table();
+    }
+    if accuracy {
+        return show_accuracy(from);
     }
     let range = match seed {
         Some(seed) => seed..=seed,
@@ -80,4 +87,29 @@ fn show_table() -> anyhow::Result<std::process::ExitCode> {
         is_within &= row.over <= row.bound;
     }
     Ok(if is_within { 0 } else { 1 }.into())
+}
+
+fn show_accuracy(seed: u64) -> anyhow::Result<std::process::ExitCode> {
+    use sluicegate_sim::accuracy::{LIMIT, OFFERED, measure};
+    println!("# limit {LIMIT}/s, {OFFERED}/s offered, seed {seed}");
+    println!(
+        "# algorithm\tlevel\tnodes\trequests\tmean rate against the limit\tmost in a window\t\
+         most in a rolling window\twrongly admitted\twrongly denied\tcalls for 1,000 requests"
+    );
+    for fleet in measure(seed)? {
+        let deviation = fleet.deviation as f64 / 10.0;
+        println!(
+            "{}\t{}\t{}\t{}\t{deviation:+.1}%\t{}\t{}\t{}\t{}\t{}",
+            fleet.algorithm,
+            fleet.level,
+            fleet.nodes,
+            fleet.requests,
+            fleet.window_peak,
+            fleet.rolling_peak,
+            fleet.wrongly_admitted,
+            fleet.wrongly_denied,
+            fleet.calls,
+        );
+    }
+    Ok(std::process::ExitCode::SUCCESS)
 }
