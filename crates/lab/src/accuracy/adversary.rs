@@ -73,6 +73,15 @@ fn attack(method: &Method, rate: Rate) -> Adversary {
 }
 
 impl Adversary {
+    /// Admitted in the window that ends at `now_us`, in microseconds like `window_us`.
+    pub(super) fn held(&self, now_us: u64, window_us: u64) -> usize {
+        let in_window = |step: &&Step| {
+            let at = step.at.as_micros();
+            at <= now_us && at.saturating_add(window_us) > now_us
+        };
+        self.steps.iter().filter(in_window).count()
+    }
+
     /// The most in any rolling window.
     #[must_use]
     pub fn peak(&self) -> u64 {

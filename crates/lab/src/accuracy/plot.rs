@@ -2,7 +2,7 @@
 
 use sluicegate_plot::plotters::prelude::{
     BindKeyPoints as _, Circle, Color as _, Cross, EmptyElement, IntoLogRange as _, LineSeries,
-    PathElement, Text,
+    PathElement, SeriesLabelPosition, Text,
 };
 use sluicegate_plot::plotters::style::RGBColor;
 use sluicegate_plot::plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -31,7 +31,7 @@ const NONE: f64 = 1e-8;
 pub fn plot_errors(title: &str, figures: &[Figures]) -> Result<String, String> {
     let height = 100 + ROW * figures.len() as u32;
     svg(title, height, |area| {
-        let decades: Vec<f64> = (-8..=0).map(|decade| 10f64.powi(decade)).collect();
+        let decades: Vec<f64> = (-4..=0).map(|pair| 10f64.powi(2 * pair)).collect();
         let mut chart = chart(area, NAMES).build_cartesian_2d(
             (NONE..1.0).log_scale().with_key_points(decades),
             0.0..figures.len().max(1) as f64,
@@ -57,13 +57,19 @@ pub fn plot_errors(title: &str, figures: &[Figures]) -> Result<String, String> {
 }
 
 fn percent(share: f64) -> String {
-    if share <= NONE * 1.001 { "none".to_owned() } else { format!("{} %", share * 100.0) }
+    if share <= NONE * 1.001 {
+        return "none".to_owned();
+    }
+    let digits = (-(share * 100.0).log10()).round().max(0.0) as usize;
+    format!("{:.digits$} %", share * 100.0)
 }
 
+/// Points of a line of the plot of the adversary.
+const POINTS: u64 = 700;
 /// Colours of the methods in the plot of the adversary.
 const COLORS: [RGBColor; 4] = [RED, AMBER, BLUE, GREEN];
 
-/// Draws what the window holds after each request that the methods admitted, and the limit.
+/// Draws what each method admitted within the last window, over time, and the limit.
 ///
 /// # Errors
 /// When the plotting library fails.
@@ -80,14 +86,21 @@ pub fn plot_adversary(limit: u64, window_us: u64, runs: &[&Adversary]) -> Result
             INK.stroke_width(1),
         )])?;
         for (run, color) in runs.iter().zip(COLORS.into_iter().cycle()) {
-            let points =
-                run.steps.iter().map(|step| (windows(step.at.as_micros()), step.held as f64));
+            let points = (0..=POINTS).map(|point| {
+                let now = window_us * 9 / 10 + window_us * 21 / 10 * point / POINTS;
+                (windows(now), run.held(now, window_us) as f64)
+            });
             chart
                 .draw_series(LineSeries::new(points, stroke(color)))?
                 .label(run.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], stroke(color)));
         }
-        chart.configure_series_labels().label_font(text(&INK)).border_style(INK.mix(0.2)).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .label_font(text(&INK))
+            .border_style(INK.mix(0.2))
+            .draw()?;
         Ok(())
     })
 }
