@@ -5,7 +5,7 @@
 //! | [`gcra`] | a theoretical arrival time | greedy token bucket, leaky bucket, smooth bursty |
 //! | [`periodic`] | a level and its period | interval and aligned bucket, fixed window, cycle |
 //! | [`sliding_window`] | two counts | sliding window counter |
-//! | [`sliding_log`] | every admitted hit, or one count per slice | sliding window log, sliding window of slices |
+//! | [`sliding_log`] | every admitted hit, or a count per slice | sliding log, window of slices |
 //! | [`tally`] | one count, including denials | tally: the counter of Envoy's form |
 //! | [`warm_up`] | when it is free and how cold it is | smooth warming up |
 //! | [`concurrency`] | holders of slots with their leases | concurrency limit |

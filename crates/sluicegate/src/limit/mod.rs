@@ -9,6 +9,7 @@
 //! | 10,000 a day, the day in Berlin | `FixedWindow::per_day(10_000).in_zone("Europe/Berlin")` |
 //! | never more than 5 in any minute | `SlidingLog::per_minute(5)` |
 //! | about 100 in any minute, for millions of users | `SlidingWindow::per_minute(100)` |
+//! | never more than 100 in any minute, for many | `SlidingWindow::per_minute(100).slices(6)` |
 //! | one every 100 ms, up to 20 waiting | `LeakyBucket::per_second(10).queue(20)` |
 //! | a steady 5 a second; a larger request delays the next one | `SmoothBursty::per_second(5)` |
 //! | the same, cold at first | `WarmUp::per_second(5).over(Duration::from_secs(10))` |

@@ -12,7 +12,7 @@
 //! cannot change a decision. That bounds the memory that an attacker can use.
 //!
 //! With slices, the hits of one slice of the clock are one entry at the end of the slice: as if
-//! each had come just then. Everything else is the same. See [`sliding_slices`](super::sliding_slices).
+//! each had come just then. Everything else is the same: [`sliding_slices`](super::sliding_slices).
 
 mod entries;
 
