@@ -205,12 +205,12 @@ impl Entries {
 
     /// Removes the latest entry.
     fn pop_last(&mut self) -> Option<Entry> {
-        let kept = self.bytes.len().checked_sub(self.last_bytes)?;
-        let mut bytes = self.bytes.get(kept..)?;
+        let start = self.bytes.len().checked_sub(self.last_bytes)?;
+        let mut bytes = self.bytes.get(start..)?;
         let entry = Entry { at: self.last, ..Entry::read_after(Timestamp::EPOCH, &mut bytes)? };
         // The code of an entry is the difference to the one before, with two flags.
-        let difference = read_varint(&mut self.bytes.get(kept..)?)? >> 2;
-        self.bytes.truncate(kept);
+        let difference = read_varint(&mut self.bytes.get(start..)?)? >> 2;
+        self.bytes.truncate(start);
         self.last = self.last.before(Span::from_micros(difference));
         // Known again with the next entry, which is the only use of this.
         self.last_bytes = 0;
