@@ -243,7 +243,7 @@ fn estimates(rules: &RuleSet) -> Option<String> {
     };
     Some(plainly(&format!(
         "`sliding_window` estimates from two counts: a rolling window holds up to twice the limit if \
-         a client aims at it ({which}); with `slices: 6` it never holds more than the limit"
+         a client aims at it ({which}); under `strict`, `slices: 6` never holds more than the limit"
     )))
 }
 
