@@ -13,7 +13,6 @@
 
 use std::error::Error;
 use std::io::Read as _;
-use std::time::Instant;
 
 use sluicegate_config::traffic::traffic;
 use sluicegate_core::quota::Rate;
@@ -22,6 +21,7 @@ use sluicegate_lab::accuracy::{
     plot_errors,
 };
 use sluicegate_lab::traffic::Traffic;
+use tokio::time::Instant;
 
 /// Requests between two reports of a study that is under way.
 const REPORT_EVERY: u64 = 25_000_000;
