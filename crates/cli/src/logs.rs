@@ -32,7 +32,6 @@ pub(crate) struct LogArgs {
 }
 
 /// What identifies the clients of a log.
-#[allow(dead_code, reason = "for the commands that need no rules")]
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ClientArgs {
     /// The part of a request that is its client: client_ip, header X-User, query key, …
@@ -76,7 +75,6 @@ impl LogArgs {
     }
 }
 
-#[allow(dead_code, reason = "for the commands that need no rules")]
 impl ClientArgs {
     /// The parts of a request.
     pub(crate) fn parts(&self) -> ClientParts {
@@ -87,6 +85,8 @@ impl ClientArgs {
 /// Progress of reading on standard error, if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct ReadingLine {
+    /// What is read.
+    unit: &'static str,
     is_terminal: bool,
     began: Timestamp,
     shown: Option<Timestamp>,
@@ -96,10 +96,15 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const BAR_CELLS: u64 = 24;
 
 impl ReadingLine {
-    /// Begins now.
+    /// Begins to read lines now.
     pub(crate) fn begin() -> Self {
+        Self::begin_of("lines")
+    }
+
+    /// Begins to read something else than lines, such as requests.
+    pub(crate) fn begin_of(unit: &'static str) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self { is_terminal, began: SystemClock::get().now(), shown: None }
+        Self { unit, is_terminal, began: SystemClock::get().now(), shown: None }
     }
 
     /// Shows how far the logs are read, a few times a second.
@@ -111,7 +116,7 @@ impl ReadingLine {
         let is_due = |at: Timestamp| now.since(at).to_duration() >= INTERVAL;
         if self.shown.is_none_or(is_due) {
             self.shown = Some(now);
-            let line = line(progress, now.since(self.began));
+            let line = line(progress, self.unit, now.since(self.began));
             // What cannot be shown is no reason to end.
             let _ = write!(io::stderr(), "\r\x1b[K{line}");
         }
@@ -126,7 +131,7 @@ impl Drop for ReadingLine {
     }
 }
 
-fn line(progress: ReadProgress, elapsed: Span) -> String {
+fn line(progress: ReadProgress, unit: &str, elapsed: Span) -> String {
     let seconds = (elapsed.as_micros() as f64 / 1e6).max(1e-3);
     let rate = progress.lines as f64 / seconds;
     let speed = match rate {
@@ -134,7 +139,7 @@ fn line(progress: ReadProgress, elapsed: Span) -> String {
         1e4..1e6 => format!("{:.0}k", rate / 1e3),
         _ => format!("{:.1}M", rate / 1e6),
     };
-    let speed = format!("{} lines, {speed}/s", progress.lines);
+    let speed = format!("{} {unit}, {speed}/s", progress.lines);
     let Some(total) = progress.bytes_total.filter(|total| *total > 0) else { return speed };
     let share = progress.bytes.min(total) as f64 / total as f64;
     let filled = (share * BAR_CELLS as f64) as usize;
@@ -154,11 +159,11 @@ mod tests {
     fn progress_has_a_bar_where_the_size_is_known() {
         let progress = |bytes_total| ReadProgress { lines: 3_000_000, bytes: 25, bytes_total };
         let after = Span::from_secs(2);
-        assert_eq!(line(progress(None), after), "3000000 lines, 1.5M/s");
+        assert_eq!(line(progress(None), "lines", after), "3000000 lines, 1.5M/s");
         assert_eq!(
-            line(progress(Some(100)), after),
+            line(progress(Some(100)), "lines", after),
             "[######..................] 25 %  3000000 lines, 1.5M/s, 6 s left"
         );
-        assert_eq!(line(progress(Some(0)), Span::ZERO).split(',').count(), 2);
+        assert_eq!(line(progress(Some(0)), "lines", Span::ZERO).split(',').count(), 2);
     }
 }

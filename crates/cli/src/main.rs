@@ -3,6 +3,7 @@
 mod admin_client;
 mod bench;
 mod check;
+mod compare;
 mod deferred;
 mod diff;
 mod explain;
@@ -45,6 +46,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Validate rules and show what they enforce
     Check(check::CheckArgs),
+    /// Run the same traffic through every algorithm: which one for this traffic?
+    Compare(compare::CompareArgs),
     /// List, inspect, redrive and delete the deferred requests of a gateway
     Deferred(deferred::DeferredArgs),
     /// Compare two sets of rules: what changes, and which counters continue
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Deferred(args) => deferred::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -106,9 +110,11 @@ fn error_lines(message: &str) -> String {
     message.lines().map(|line| format!("sluicegate: {line}\n")).collect()
 }
 
-/// The commands; the help of `try` has generated examples.
+/// The commands; the help of `try` has generated examples, and `compare` needs no logs.
 fn command() -> clap::Command {
-    Cli::command().mut_subcommand("try", |command| command.after_long_help(try_limit::long_help()))
+    Cli::command()
+        .mut_subcommand("try", |command| command.after_long_help(try_limit::long_help()))
+        .mut_subcommand("compare", compare::with_optional_logs)
 }
 
 /// False if the reader has closed the pipe, which is not an error.

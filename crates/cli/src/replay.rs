@@ -205,7 +205,7 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// The command, to be run again from a shell.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     let quoted = std::env::args().skip(1).map(|argument| match argument.chars().all(is_plain) {
         true if !argument.is_empty() => argument,

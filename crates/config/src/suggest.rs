@@ -60,7 +60,7 @@ pub(crate) fn one_of(words: &[&str]) -> String {
 }
 
 /// "`a`, `b` and `c`".
-pub(crate) fn all_of(words: &[&str]) -> String {
+pub fn all_of(words: &[&str]) -> String {
     listed(words, "and")
 }
 

@@ -54,7 +54,7 @@ pub enum TrafficPattern {
         /// Time from one peak to the next.
         period: Span,
     },
-    /// Every client sends a burst before and another after each edge of windows.
+    /// Every client sends a burst before and another after every second edge of windows.
     EdgeBursts {
         /// Length of the windows, which are aligned to the clock.
         window: Span,

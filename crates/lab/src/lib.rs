@@ -10,6 +10,7 @@
 //! - [`arrival`]: requests of clients over time, recorded or generated.
 //! - [`traffic`]: built-in traffic.
 //! - [`report`]: HTML reports.
+//! - [`compare`](mod@compare): the same traffic through every algorithm.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
 //! - [`accuracy`]: wrong decisions and rate errors of windows that approximate a log.
@@ -18,6 +19,7 @@
 pub mod accuracy;
 pub mod answer;
 pub mod arrival;
+pub mod compare;
 pub mod examples;
 pub mod levels;
 pub mod line;

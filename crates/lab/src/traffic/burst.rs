@@ -12,7 +12,8 @@ use super::SourceArrival;
 /// When bursts begin.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BurstTimes {
-    /// One that ends at each edge of windows but the first, and one that begins there.
+    /// One that ends at every second edge of windows, from the first after the start, and one that
+    /// begins there: each window has one burst, so that all of it may be admitted.
     Edges { window: Span, spread: Span },
     /// One at each multiple of `every`, and each of its repetitions.
     Retries { every: Span, retries: u64, backoff: Span, spread: Span },
@@ -70,8 +71,8 @@ impl BurstTimes {
     const fn begin_us(self, burst: u64) -> u64 {
         match self {
             Self::Edges { window, spread } => {
-                let edge = (burst / 2 + 1).saturating_mul(window.as_micros());
                 let is_before = burst.is_multiple_of(2);
+                let edge = (burst / 2 * 2 + 1).saturating_mul(window.as_micros());
                 if is_before { edge.saturating_sub(spread.as_micros()) } else { edge }
             }
             Self::Retries { every, retries, backoff, .. } => {
