@@ -189,7 +189,7 @@ fn skipped(lines: &LineCounts) -> Option<String> {
         (lines.malformed.count, "malformed"),
         (lines.invalid.count, "invalid"),
         (lines.missing_part, "without a client"),
-        (lines.late, "late, and compared at the time that was reached"),
+        (lines.late, "late, and compared at the time that was reached: raise `--reorder`"),
     ];
     let found = kinds.iter().filter(|(count, _)| *count > 0);
     let found: Vec<String> = found.map(|(count, kind)| format!("{count} {kind}")).collect();

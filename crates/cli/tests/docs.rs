@@ -109,3 +109,23 @@ fn the_pictures_are_what_the_code_draws() {
     std::fs::remove_dir_all(&scratch).unwrap();
     assert!(count >= 9, "only {count} pictures");
 }
+
+/// The flash sale of the guide to `compare`.
+#[test]
+fn the_picture_of_compared_algorithms_is_what_the_code_draws() {
+    let picture = root().join("docs/pictures/compare.svg");
+    let scratch = std::env::temp_dir().join(format!("sluicegate-compare-{}", std::process::id()));
+    let command = format!(
+        "sluicegate compare --traffic 'flash_sale: {{ clients: 50, rate: 10/s }}' --rate 100/m --svg '{}'",
+        scratch.display()
+    );
+    let run = shell(&command, &root());
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let drawn = std::fs::read_to_string(&scratch).unwrap();
+    std::fs::remove_file(&scratch).unwrap();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&picture, &drawn).unwrap();
+    }
+    let on_disk = std::fs::read_to_string(&picture).unwrap_or_default();
+    assert!(on_disk == drawn, "{} is old: run the tests with UPDATE=1", picture.display());
+}

@@ -82,10 +82,11 @@ impl Demand {
         self.clients.iter().filter(|client| client.cost > 0).count()
     }
 
-    /// Clients that sent more than the limit in one of the windows.
-    pub(super) fn above_limit(&self) -> usize {
-        let above = |client: &&ClientDemand| client.cost > client.entitled_in_all(self.limit);
-        self.clients.iter().filter(above).count()
+    /// Clients that did not get all that they sent. Of the exact log, these are the clients that sent
+    /// more than the limit in a rolling window.
+    pub(super) fn not_served(&self, admitted: &[u64]) -> usize {
+        let got = |index: usize| admitted.get(index).copied().unwrap_or(0);
+        self.clients.iter().enumerate().filter(|(index, client)| client.cost > got(*index)).count()
     }
 
     pub(super) fn cost_of(&self, client: u32) -> u64 {

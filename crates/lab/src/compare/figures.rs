@@ -27,8 +27,8 @@ pub struct AlgorithmComparison {
     pub demand: u64,
     /// Clients that sent them.
     pub clients: usize,
-    /// Clients that sent more than the limit in a window aligned to the clock.
-    pub clients_above_limit: usize,
+    /// Clients that sent more than the limit in a rolling window; nothing without the exact log.
+    pub clients_above_limit: Option<usize>,
     /// Time of the first and the last request, in microseconds since the epoch.
     pub first_us: u64,
     /// The last.
@@ -119,6 +119,7 @@ impl AlgorithmComparison {
         client: &dyn Fn(u32) -> Client,
     ) -> Self {
         let exact = measured.iter().find(|(contender, _)| contender.name == EXACT);
+        let above = exact.map(|(_, counted)| demand.not_served(&counted.admitted_by));
         let exact = exact.map(|(_, counted)| counted.admitted);
         let names: Vec<(u64, String)> = measured
             .iter()
@@ -152,7 +153,7 @@ impl AlgorithmComparison {
             requests: demand.requests,
             demand: demand.cost,
             clients: demand.clients(),
-            clients_above_limit: demand.above_limit(),
+            clients_above_limit: above,
             first_us: demand.first_us,
             last_us: demand.last_us,
             demand_dispersion: demand.dispersion(),

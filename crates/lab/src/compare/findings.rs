@@ -55,21 +55,26 @@ fn demand(comparison: &AlgorithmComparison) -> String {
         plural(comparison.requests, "request"),
         duration(comparison.last_us - comparison.first_us)
     );
-    let above = comparison.clients_above_limit as u64;
+    let above = comparison.clients_above_limit;
+    let (Some(above), Some(exact)) = (above, comparison.algorithm(EXACT)) else {
+        return format!("{sent}.");
+    };
     if above == 0 {
         return format!(
-            "{sent}. None sent more than {limit} in a window of {window}: on this traffic a limit of \
-             `{}` hardly matters, and neither does its algorithm.",
+            "{sent}. None sent more than {limit} in any {window}: on this traffic a limit of `{}` \
+             needs to deny nothing.",
             comparison.rate
         );
     }
-    let sent = format!(
-        "{sent}; {} of them sent more than {limit} in a window of {window}.",
-        amount(above)
-    );
-    let Some(exact) = comparison.algorithm(EXACT) else { return sent };
+    let above = match above {
+        all if all == comparison.clients => "all".to_owned(),
+        some => amount(some as u64),
+    };
     let part = share(exact.admitted, comparison.demand);
-    format!("{sent} The exact limit, `{EXACT}`, admitted {part} of it.")
+    format!(
+        "{sent}; {above} of them sent more than {limit} in some {window}. The exact limit, `{EXACT}`, \
+         admitted {part} of it."
+    )
 }
 
 fn over(comparison: &AlgorithmComparison, figures: &AlgorithmFigures) -> String {
