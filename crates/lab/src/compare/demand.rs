@@ -82,8 +82,8 @@ impl Demand {
         self.clients.iter().filter(|client| client.cost > 0).count()
     }
 
-    /// Clients that did not get all that they sent. Of the exact log, these are the clients that sent
-    /// more than the limit in a rolling window.
+    /// Clients that did not get all that they sent. Of the exact log, these are the clients that
+    /// sent more than the limit in a rolling window.
     pub(super) fn not_served(&self, admitted: &[u64]) -> usize {
         let got = |index: usize| admitted.get(index).copied().unwrap_or(0);
         self.clients.iter().enumerate().filter(|(index, client)| client.cost > got(*index)).count()

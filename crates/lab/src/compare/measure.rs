@@ -3,7 +3,8 @@
 //! What is measured, exactly; `window` and `limit` are those of the nominal rule, and everything is
 //! in units of cost:
 //!
-//! - *peak*: the most that passes of one client in any rolling window, half open: `(t - window, t]`.
+//! - *peak*: the most that passes of one client in any rolling window, which is half open:
+//!   `(t - window, t]`.
 //! - *excess* of an admitted request: by how much the rolling window that ends with it is above
 //!   the limit. The worst is that of the peak; the mean is over all admitted requests.
 //! - *over-admitted*: the part of the admitted that lies above the limit in the window that ends
