@@ -31,7 +31,7 @@ pub fn findings(comparison: &AlgorithmComparison) -> Vec<String> {
         .copied()
         .filter(|figures| figures.refused_share() >= REFUSED_MIN && is_policing(figures))
         .collect();
-    strict.sort_by(|a, b| b.refused_without_need.cmp(&a.refused_without_need));
+    strict.sort_by_key(|figures| std::cmp::Reverse(figures.refused_without_need));
     found.extend(strict.iter().map(|figures| refused(comparison, figures)));
     found.extend(bursts(comparison, &distinct));
     found.extend(waits(comparison));
