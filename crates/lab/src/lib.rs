@@ -14,6 +14,7 @@
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
 //! - [`accuracy`]: wrong decisions and rate errors of windows that approximate a log.
+//! - [`tune`]: limits from recorded traffic.
 //! - [`levels`]: a plot of accuracy against latency of the consistency levels.
 
 pub mod accuracy;
@@ -32,3 +33,4 @@ pub mod script;
 pub mod timeline;
 pub mod traffic;
 pub mod trial;
+pub mod tune;
