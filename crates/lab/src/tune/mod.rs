@@ -11,33 +11,39 @@
 //! - [`trade_off`]: rate against burst. [`statistics`] and [`resample`]: promises with a confidence.
 //! - [`good_clients`], [`requests`], [`protect`]: the other goals.
 //! - [`outcome`]: what a limit denies, decided by the core.
+//! - [`rules_file`], and the methods of [`Tuning`]: the recommendation for the service, for people
+//!   and for programs.
 
+mod error;
+mod findings;
 pub mod goal;
 pub mod good_clients;
+mod json;
 pub mod outcome;
+mod page;
+mod plots;
 pub mod protect;
 pub mod requests;
 pub mod resample;
+pub mod rules_file;
 pub mod shape;
 pub mod statistics;
 pub mod trade_off;
+mod tuner;
 pub mod usage;
 
-use sluicegate_config::units::show_span;
-use sluicegate_core::quota::QuotaError;
 use sluicegate_core::time::{Span, Timestamp};
 
-use self::goal::{ShareOf, TuneGoal};
+pub use self::error::TuneError;
+use self::goal::TuneGoal;
 use self::good_clients::GoodClients;
-use self::outcome::{LimitOutcome, OutcomeOptions, outcome};
-use self::protect::{Capacity, Protection, protect};
-use self::requests::{DeniedShare, RequestShares, effective_clients};
-use self::resample::{Stability, stability};
+use self::outcome::LimitOutcome;
+use self::protect::Protection;
+use self::requests::DeniedShare;
+use self::resample::Stability;
 use self::shape::{LimitShape, rolling_peak};
-use self::statistics::{
-    attainable_share, clients_needed, exceeded_by, predicted_at_most, tolerated,
-};
-use self::trade_off::{Exceeded, TradeOffPoint, grid, over_rates, point, strictest};
+use self::trade_off::TradeOffPoint;
+use self::tuner::Tuner;
 use self::usage::UsageByClient;
 use crate::arrival::Arrival;
 
@@ -185,97 +191,6 @@ pub struct Shortage {
     pub attainable: f64,
 }
 
-/// Why nothing can be recommended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TuneError {
-    /// The goal is written wrongly.
-    Goal(String),
-    /// There is nothing to tune on.
-    NoRequests,
-    /// More requests than are held.
-    TooManyRequests {
-        /// The maximum.
-        max: usize,
-    },
-    /// The log is shorter than a window or the horizon.
-    TooShort {
-        /// The name of the option.
-        option: &'static str,
-        /// Its value.
-        given: Span,
-        /// What the part of the log covers that limits are chosen from.
-        covered: Span,
-    },
-    /// A window is shorter than the unit of the times.
-    TooCoarse {
-        /// The window.
-        window: Span,
-        /// The unit.
-        resolution: Span,
-    },
-    /// An option outside its range.
-    Option {
-        /// Its name.
-        option: &'static str,
-        /// What it must be.
-        range: &'static str,
-    },
-    /// The core does not support the limit.
-    Limit(QuotaError),
-    /// No limit of the algorithm meets the goal.
-    NoLimit,
-}
-
-impl TuneError {
-    pub(crate) fn goal(problem: &str, text: &str, example: &str) -> Self {
-        Self::Goal(format!("{problem}, got `{text}`; write it like {example}"))
-    }
-}
-
-impl From<QuotaError> for TuneError {
-    fn from(error: QuotaError) -> Self {
-        Self::Limit(error)
-    }
-}
-
-impl std::fmt::Display for TuneError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Goal(message) => f.write_str(message),
-            Self::NoRequests => f.write_str(
-                "the log has no request of a client: check the path, the format and the client",
-            ),
-            Self::TooManyRequests { max } => {
-                write!(f, "the log has more than `{max}` requests: take fewer files or days")
-            }
-            Self::TooShort { option, given, covered } => {
-                let (given, covered) = (show_span(*given), show_span(*covered));
-                write!(
-                    f,
-                    "{option}: must be at most the time that limits are chosen from, `{covered}`, \
-                     got `{given}`; take a longer log or a shorter time"
-                )
-            }
-            Self::TooCoarse { window, resolution } => {
-                let (window, resolution) = (show_span(*window), show_span(*resolution));
-                write!(
-                    f,
-                    "window: must be a multiple of `{resolution}`, the unit of the log's times, \
-                     got `{window}`"
-                )
-            }
-            Self::Option { option, range } => write!(f, "{option}: must be {range}"),
-            Self::Limit(error) => write!(f, "the limit that meets the goal is too large: {error}"),
-            Self::NoLimit => f.write_str(
-                "no limit of this algorithm meets the goal: choose another algorithm or window",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TuneError {}
-
 /// Finds the limit for a goal.
 ///
 /// ```
@@ -286,7 +201,7 @@ impl std::error::Error for TuneError {}
 ///
 /// // A hundred clients send a request each ten seconds, for an hour.
 /// let arrivals = (0..36_000_u64).map(|i| Arrival {
-///     at: Timestamp::from_micros(i * 100_000),
+///     at: Timestamp::from_micros(i * 100_000 + 1),
 ///     client: (i % 100) as u32,
 ///     cost: 1,
 /// });
@@ -315,226 +230,13 @@ pub fn tune(
     options.check_length(&training, usage.resolution())?;
     let peaks = training.map_clients(|requests| rolling_peak(requests, options.horizon));
     let facts = TrafficFacts::of(&usage, &training, split);
-    let mut tuner = Tuner { usage, training, split, peaks, options, good: None };
-    let (result, curve) = match goal {
-        TuneGoal::DenyAtMost { share, of: ShareOf::Users } => tuner.clients(share)?,
-        TuneGoal::ServeGood { part } => {
-            tuner.good = GoodClients::new(&tuner.peaks);
-            tuner.clients(1.0 - part)?
-        }
-        TuneGoal::DenyAtMost { share, of: ShareOf::Requests } => tuner.requests(share)?,
-        TuneGoal::Protect { capacity, window } => {
-            tuner.protect(Capacity { units: capacity, window })?
-        }
+    let good = match goal {
+        TuneGoal::ServeGood { .. } => GoodClients::new(&peaks),
+        _ => None,
     };
-    let good = tuner.good;
+    let tuner = Tuner { usage, training, split, peaks, options, good };
+    let (result, curve) = tuner.find(goal)?;
     let mut peaks = tuner.peaks;
     peaks.sort_unstable();
     Ok(Tuning { goal, options, facts, result, good, curve, peaks })
-}
-
-impl TuneOptions {
-    fn check(&self) -> Result<(), TuneError> {
-        if !(0.5..1.0).contains(&self.confidence) {
-            return Err(TuneError::Option {
-                option: "confidence",
-                range: "from `50%` to below `100%`",
-            });
-        }
-        if !(0.0..=0.9).contains(&self.hold_out) {
-            return Err(TuneError::Option { option: "hold-out", range: "from `0%` to `90%`" });
-        }
-        Ok(())
-    }
-
-    fn check_length(&self, training: &UsageByClient, resolution: Span) -> Result<(), TuneError> {
-        let covered = training.last().since(training.first());
-        let too_short = |option, given| TuneError::TooShort { option, given, covered };
-        if self.algorithm != TunedAlgorithm::TokenBucket {
-            if self.window > covered {
-                return Err(too_short("window", self.window));
-            }
-            let is_multiple = |unit: u64| unit == 0 || self.window.as_micros().is_multiple_of(unit);
-            if !is_multiple(resolution.as_micros()) {
-                return Err(TuneError::TooCoarse { window: self.window, resolution });
-            }
-        }
-        if self.horizon > covered {
-            return Err(too_short("horizon", self.horizon));
-        }
-        Ok(())
-    }
-
-    fn windowed(&self, window: Span) -> LimitShape {
-        match self.algorithm {
-            TunedAlgorithm::SlidingWindow => LimitShape::SlidingWindow(window),
-            TunedAlgorithm::FixedWindow => LimitShape::FixedWindow(window),
-            TunedAlgorithm::SlidingLog | TunedAlgorithm::TokenBucket => {
-                LimitShape::SlidingLog(window)
-            }
-        }
-    }
-}
-
-impl TrafficFacts {
-    fn of(usage: &UsageByClient, training: &UsageByClient, split: Timestamp) -> Self {
-        let counts = || usage.clients().map(<[Arrival]>::len);
-        let busiest = counts().max().unwrap_or(0);
-        Self {
-            requests: usage.request_count(),
-            clients: usage.client_count(),
-            single_request_clients: counts().filter(|count| *count == 1).count(),
-            busiest_share: busiest as f64 / usage.request_count() as f64,
-            effective_clients: effective_clients(usage),
-            training_clients: training.client_count(),
-            first: usage.first(),
-            split,
-            last: usage.last(),
-            resolution: usage.resolution(),
-        }
-    }
-}
-
-/// What the goals have in common.
-struct Tuner {
-    usage: UsageByClient,
-    training: UsageByClient,
-    split: Timestamp,
-    peaks: Vec<u64>,
-    options: TuneOptions,
-    good: Option<GoodClients>,
-}
-
-type Found = (TuneResult, Vec<TradeOffPoint>);
-
-impl Tuner {
-    /// A limit that denies at most a share of the clients that count.
-    fn clients(&self, share: f64) -> Result<Found, TuneError> {
-        let TuneOptions { confidence, horizon, .. } = self.options;
-        let peak_max = self.good.map_or(u64::MAX, |good| good.peak_max);
-        let counts: Vec<bool> = self.peaks.iter().map(|peak| *peak <= peak_max).collect();
-        let sample = counts.iter().filter(|counts| **counts).count();
-        let tolerated = tolerated(sample, share, confidence);
-        let exceeded = Exceeded {
-            promised: tolerated.unwrap_or(0),
-            estimate: (share * sample as f64) as usize,
-            lower: exceeded_by(sample, share, confidence),
-        };
-        let (curve, best) = self.curve(&counts, exceeded);
-        let (Some(tolerated), Some(best)) = (tolerated, best) else {
-            let needed = clients_needed(share, confidence);
-            let attainable = attainable_share(sample, confidence);
-            return Ok((TuneResult::Shortage(Shortage { sample, needed, attainable }), curve));
-        };
-        let outcome = self.outcome(best.shape, best.size, peak_max)?;
-        let held_out = outcome.held_out.counted_clients;
-        let basis = Basis::Clients {
-            sample,
-            tolerated,
-            interval: [best.lower.min(best.size), best.size],
-            estimate: best.estimate,
-            predicted_held_out: predicted_at_most(held_out, tolerated, sample, confidence),
-            stability: match self.options.algorithm {
-                TunedAlgorithm::TokenBucket => stability(&curve, tolerated, horizon),
-                _ => None,
-            },
-        };
-        Ok((self.recommendation(best.shape, best.size, basis, outcome), curve))
-    }
-
-    /// A limit that denies at most a share of requests.
-    fn requests(&self, share: f64) -> Result<Found, TuneError> {
-        let shares = RequestShares::new(&self.training, self.options.confidence);
-        let (shape, size, denied) =
-            requests::strictest(&shares, &self.shapes(), share, self.options.horizon)?;
-        let outcome = self.outcome(shape, size, u64::MAX)?;
-        let curve = self.whole_curve();
-        Ok((self.recommendation(shape, size, Basis::Requests(denied), outcome), curve))
-    }
-
-    /// Limits that hold a capacity.
-    fn protect(&self, capacity: Capacity) -> Result<Found, TuneError> {
-        let covered = self.training.last().since(self.training.first());
-        if capacity.window > covered {
-            let (option, given) = ("protect", capacity.window);
-            return Err(TuneError::TooShort { option, given, covered });
-        }
-        let shapes = self.shapes();
-        // Neighbouring rates hold a capacity at nearly the same cost.
-        let step = if shapes.len() > 1 { 2 } else { 1 };
-        let shapes: Vec<LimitShape> = shapes.into_iter().step_by(step).collect();
-        let found = protect(
-            &self.training,
-            &self.usage,
-            self.split,
-            capacity,
-            &shapes,
-            self.options.horizon,
-        )?;
-        Ok((TuneResult::Protection(Box::new(found)), self.whole_curve()))
-    }
-
-    /// The curve, and its recommended point.
-    fn curve(
-        &self,
-        counts: &[bool],
-        exceeded: Exceeded,
-    ) -> (Vec<TradeOffPoint>, Option<TradeOffPoint>) {
-        let horizon = self.options.horizon;
-        if self.options.algorithm == TunedAlgorithm::TokenBucket {
-            let curve = over_rates(&self.training, counts, exceeded, horizon);
-            let best = strictest(&curve, horizon).cloned();
-            return (curve, best);
-        }
-        let at = |window| point(self.options.windowed(window), &self.training, counts, exceeded);
-        let covered = self.training.last().since(self.training.first());
-        let chosen = self.options.window;
-        let mut windows: Vec<Span> =
-            [1, 10, 60, 600, 3_600, 86_400].into_iter().map(Span::from_secs).collect();
-        windows.push(chosen);
-        windows.sort_unstable();
-        windows.dedup();
-        let unit = self.usage.resolution().as_micros().max(1);
-        windows.retain(|window| *window <= covered && window.as_micros().is_multiple_of(unit));
-        (windows.into_iter().map(at).collect(), Some(at(chosen)))
-    }
-
-    /// The curve of goals that are not about a share of clients.
-    fn whole_curve(&self) -> Vec<TradeOffPoint> {
-        let exceeded = Exceeded { promised: 0, estimate: 0, lower: 0 };
-        self.curve(&vec![true; self.peaks.len()], exceeded).0
-    }
-
-    fn shapes(&self) -> Vec<LimitShape> {
-        if self.options.algorithm != TunedAlgorithm::TokenBucket {
-            return vec![self.options.windowed(self.options.window)];
-        }
-        let length = self.training.last().since(self.training.first()).as_micros().max(1);
-        let adds_a_token = |rate: &sluicegate_core::quota::Rate| {
-            u128::from(rate.count()) * u128::from(length) >= u128::from(rate.period().as_micros())
-        };
-        grid().into_iter().filter(adds_a_token).map(LimitShape::TokenBucket).collect()
-    }
-
-    fn outcome(
-        &self,
-        shape: LimitShape,
-        size: u64,
-        peak_max: u64,
-    ) -> Result<LimitOutcome, TuneError> {
-        let limit = shape.limit(size)?;
-        let options = OutcomeOptions { split: self.split, horizon: self.options.horizon, peak_max };
-        Ok(outcome(&limit, &self.usage, options))
-    }
-
-    fn recommendation(
-        &self,
-        shape: LimitShape,
-        size: u64,
-        basis: Basis,
-        outcome: LimitOutcome,
-    ) -> TuneResult {
-        let admitted_max = shape.admitted_max(size, self.options.horizon);
-        TuneResult::Limit(Box::new(Recommendation { shape, size, admitted_max, basis, outcome }))
-    }
 }

@@ -5,6 +5,10 @@
 //! this traffic: in no window are more requests admitted in sum. If many clients come at once, no
 //! limit per client holds it.
 //!
+//! The limit of all is a sliding log, which denies nothing while the capacity is held. A log has at
+//! most 10,000 entries; a larger capacity takes a token bucket, whose burst and refill of one window
+//! make up the capacity, and which denies what comes more unevenly than that.
+//!
 //! Of the pairs of rate and burst that hold the capacity, the one that denies the fewest requests is
 //! recommended; of equal ones that with the fewest denied clients, then the strictest.
 
@@ -32,8 +36,9 @@ pub struct Protection {
     pub per_client: Option<ProtectingLimit>,
     /// The limit of all clients together, and its effect alone.
     pub overall: ProtectingLimit,
-    /// What the limit of all denies beside the limit per client, in the part held out.
-    pub overall_denied_held_out: u64,
+    /// What the limit of all denies beside the limit per client, in both parts: of the requests
+    /// that the limits were chosen from, and of those held out.
+    pub overall_denied: [u64; 2],
 }
 
 /// A limit that holds a capacity, and what it denies.
@@ -109,15 +114,15 @@ pub(super) fn protect(
         }
         None => None,
     };
-    let overall = overall(&requests, capacity, shapes)?;
-    let overall_denied_held_out = match &per_client {
+    let overall = overall(&requests, capacity)?;
+    let overall_denied = match &per_client {
         Some(limit) => {
             let limits = [limit.shape.limit(limit.size)?, overall.shape.limit(overall.size)?];
             requests.denied_by_overall(&limits)
         }
-        None => overall.held_out.denied_requests,
+        None => [overall.training, overall.held_out].map(|part| part.denied_requests),
     };
-    Ok(Protection { peak, peak_at, peak_clients, per_client, overall, overall_denied_held_out })
+    Ok(Protection { peak, peak_at, peak_clients, per_client, overall, overall_denied })
 }
 
 /// The largest size per client that holds the capacity, or one that denies nobody.
@@ -150,25 +155,21 @@ fn largest_size(
     Some((shape, best.0, best.1))
 }
 
-/// The limit of all that denies the fewest requests: a log if one is asked for, else a bucket whose
-/// burst and refill of one window make up the capacity.
-fn overall(
-    requests: &Requests,
-    capacity: Capacity,
-    shapes: &[LimitShape],
-) -> Result<ProtectingLimit, TuneError> {
+/// The limit of all: a log if the core has one of this size, else the bucket that denies the fewest
+/// requests.
+fn overall(requests: &Requests, capacity: Capacity) -> Result<ProtectingLimit, TuneError> {
     let Capacity { units, window } = capacity;
-    let mut candidates: Vec<(LimitShape, u64)> = (1..10)
+    let log = LimitShape::SlidingLog(window);
+    if log.limit(units).is_ok() {
+        return requests.both(log, units, Scope::Overall, window);
+    }
+    let candidates: Vec<(LimitShape, u64)> = (1..10)
         .filter_map(|tenth| {
-            let burst = (units * tenth / 10).max(1);
+            let burst = (units / 10).saturating_mul(tenth);
             let rate = Rate::new(units.checked_sub(burst)?, window).ok()?;
             Some((LimitShape::TokenBucket(rate), burst))
         })
         .collect();
-    let is_log = matches!(shapes.first(), Some(LimitShape::SlidingLog(_)));
-    if is_log || candidates.is_empty() {
-        candidates = vec![(LimitShape::SlidingLog(window), units)];
-    }
     let training = requests.training();
     let cost = |(shape, size): &(LimitShape, u64)| {
         let limit = shape.limit(*size).ok()?;
@@ -267,16 +268,18 @@ impl Requests {
         Ok(ProtectingLimit { shape, size, training, held_out })
     }
 
-    /// Held-out requests that pass the limit per client and are denied by that of all.
-    fn denied_by_overall(&self, [per_client, overall]: &[Limit; 2]) -> u64 {
-        let mut states = vec![State::New; self.clients];
-        let mut all = State::New;
-        let held_out = self.arrivals.get(self.split..).unwrap_or_default();
-        let passes = held_out.iter().filter(|arrival| {
-            let state = states.get_mut(arrival.client as usize);
-            state.is_some_and(|state| decide(per_client, state, arrival))
-        });
-        passes.filter(|arrival| !decide(overall, &mut all, arrival)).count() as u64
+    /// Requests of both parts that pass the limit per client and are denied by that of all.
+    fn denied_by_overall(&self, [per_client, overall]: &[Limit; 2]) -> [u64; 2] {
+        let (training, held_out) = self.arrivals.split_at(self.split);
+        [training, held_out].map(|part| {
+            let mut states = vec![State::New; self.clients];
+            let mut all = State::New;
+            let passes = part.iter().filter(|arrival| {
+                let state = states.get_mut(arrival.client as usize);
+                state.is_some_and(|state| decide(per_client, state, arrival))
+            });
+            passes.filter(|arrival| !decide(overall, &mut all, arrival)).count() as u64
+        })
     }
 }
 

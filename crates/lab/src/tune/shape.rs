@@ -63,7 +63,7 @@ impl LimitShape {
     /// use sluicegate_lab::arrival::Arrival;
     /// use sluicegate_lab::tune::shape::LimitShape;
     ///
-    /// let at = |ms| Arrival { at: Timestamp::from_micros(ms * 1_000), client: 0, cost: 1 };
+    /// let at = |ms: u64| Arrival { at: Timestamp::from_micros(ms * 1_000), client: 0, cost: 1 };
     /// let requests = [at(0), at(100), at(200), at(5_000)];
     /// let bucket = LimitShape::TokenBucket(Rate::new(5, Span::from_secs(1)).unwrap());
     /// assert_eq!(bucket.needed_size(&requests, Span::ZERO), 2);

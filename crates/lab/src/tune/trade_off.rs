@@ -57,12 +57,7 @@ pub(super) fn over_rates(
     exceeded: Exceeded,
     horizon: Span,
 ) -> Vec<TradeOffPoint> {
-    let length = usage.last().since(usage.first()).as_micros().max(1);
-    // A rate that adds less than a token within the log is none.
-    let adds_a_token = |rate: &Rate| {
-        u128::from(rate.count()) * u128::from(length) >= u128::from(rate.period().as_micros())
-    };
-    let rates: Vec<Rate> = grid().into_iter().filter(adds_a_token).collect();
+    let rates = rates(usage);
     let Some(fastest) = rates.last() else { return Vec::new() };
     let floor = point(LimitShape::TokenBucket(*fastest), usage, counts, exceeded);
     let mut curve: Vec<TradeOffPoint> = Vec::new();
@@ -111,8 +106,17 @@ pub(super) fn strictest(curve: &[TradeOffPoint], horizon: Span) -> Option<&Trade
     curve.iter().rev().min_by_key(|point| point.shape.admitted_max(point.size, horizon))
 }
 
+/// The rates of the grid, but for those that add less than a token within the log.
+pub(super) fn rates(usage: &UsageByClient) -> Vec<Rate> {
+    let length = usage.last().since(usage.first()).as_micros().max(1);
+    let adds_a_token = |rate: &Rate| {
+        u128::from(rate.count()) * u128::from(length) >= u128::from(rate.period().as_micros())
+    };
+    grid().into_iter().filter(adds_a_token).collect()
+}
+
 /// Round rates in ascending order, each some 25 % above the one before.
-pub(super) fn grid() -> Vec<Rate> {
+fn grid() -> Vec<Rate> {
     const STEPS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
     let (second, minute, hour, day) = (1, 60, 3_600, 86_400);
     let mut rates = Vec::new();

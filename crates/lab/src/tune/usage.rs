@@ -31,7 +31,7 @@ impl UsageByClient {
     /// use sluicegate_lab::arrival::Arrival;
     /// use sluicegate_lab::tune::usage::UsageByClient;
     ///
-    /// let arrival = |s, client| Arrival { at: Timestamp::from_micros(s * 1_000_000), client, cost: 1 };
+    /// let arrival = |s: u64, client| Arrival { at: Timestamp::from_micros(s * 1_000_000), client, cost: 1 };
     /// let usage = UsageByClient::new(vec![arrival(1, 7), arrival(2, 3), arrival(3, 7)])?;
     /// let requests: Vec<usize> = usage.clients().map(<[_]>::len).collect();
     /// assert_eq!(requests, [1, 2]);
