@@ -18,6 +18,7 @@ mod rules;
 mod serve;
 mod top;
 mod try_limit;
+mod tune;
 
 use std::io;
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Command {
     Top(top::TopArgs),
     /// Run operations against a limit on virtual time
     Try(try_limit::TryArgs),
+    /// Recommend limits from access logs, for a goal such as denying at most 0.1% of users
+    Tune(Box<tune::TuneArgs>),
 }
 
 fn main() -> ExitCode {
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Try(args) => try_limit::run(&args),
+        Command::Tune(args) => tune::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -5,6 +5,7 @@
 //! - [`mode::mode`] reads the enforcement mode.
 //! - [`overrides::add`] and [`overrides::remove`] edit the overrides in the text of a file.
 //! - [`traffic::traffic`] reads built-in traffic.
+//! - [`rule_limits::set_limits`] edits the limits of a rule in the text of a file.
 //! - [`problem::Problems`] is the error: for each problem its position, the value and the remedy.
 //!   [`problem::with_source`] shows the line too.
 //! - [`units`] parses and formats durations, rates, percentages and factors; [`quota`] explains in
@@ -36,10 +37,12 @@ pub mod mode;
 pub mod overrides;
 pub mod problem;
 pub mod quota;
+pub mod rule_limits;
 pub mod rules;
 pub mod schema;
 pub mod suggest;
 pub mod traffic;
+mod text_edit;
 pub mod units;
 pub mod watch;
 mod yaml;

@@ -17,6 +17,7 @@ use crate::rules::Source;
 use crate::rules::overrides::{
     BLOCK, FACTOR, LIMITS, MATCH, NOTE, RULE, UNLIMITED, UNTIL, read_overrides,
 };
+use crate::text_edit::{Item, Lines, block_items, inserted, line_ending, replaced, shown};
 use crate::units::show_factor;
 use crate::yaml::{self, Content, Node, Pair};
 
@@ -261,23 +262,6 @@ enum List {
     Items(Vec<Item>),
 }
 
-/// An item of a block list: whole lines.
-struct Item {
-    start: usize,
-    end: usize,
-    /// The column of its dash.
-    indent: usize,
-    /// Where the line of the key begins, if the list follows at once.
-    key_start: Option<usize>,
-}
-
-impl Item {
-    /// Whether the file ends with it, without a line break.
-    fn ends_file(&self, text: &str) -> bool {
-        self.end == text.len() && !text.ends_with('\n')
-    }
-}
-
 impl List {
     fn find(text: &str) -> Result<Self, EditError> {
         let root = root(text)?;
@@ -311,84 +295,11 @@ impl List {
                     .ok_or(EditError::Notation(BLOCK_LIST))
             }
             Content::Sequence(items) if rest.is_empty() || rest.starts_with('#') => {
-                block_items(items, &lines, key_line).map(Self::Items)
+                let items = block_items(items, &lines, key_line);
+                items.map(Self::Items).ok_or(EditError::Notation(BLOCK_LIST))
             }
             _ => Err(EditError::Notation(BLOCK_LIST)),
         }
-    }
-}
-
-fn block_items(items: &[Node], lines: &Lines<'_>, key_line: usize) -> Result<Vec<Item>, EditError> {
-    let mut all = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let first = item.at.line;
-        let line = lines.text(first);
-        let before = line.get(..item.at.column.saturating_sub(1)).unwrap_or_default();
-        let indent =
-            before.find('-').filter(|at| before.trim() == "-" && before[..*at].trim().is_empty());
-        let indent = indent.ok_or(EditError::Notation(BLOCK_LIST))?;
-        let mut last = first;
-        for number in first + 1..=lines.count() {
-            let line = lines.text(number);
-            let own = line.len() - line.trim_start_matches(' ').len();
-            match (line.trim().is_empty(), own > indent) {
-                (true, _) => {}
-                (false, true) => last = number,
-                (false, false) => break,
-            }
-        }
-        let key = (index == 0 && first == key_line + 1).then(|| lines.start(key_line));
-        let (start, end) = (lines.start(first), lines.end(last));
-        all.push(Item { start, end, indent, key_start: key });
-    }
-    Ok(all)
-}
-
-/// The lines of a text, from 1; each with its line break.
-struct Lines<'t> {
-    text: &'t str,
-    starts: Vec<usize>,
-}
-
-impl<'t> Lines<'t> {
-    fn new(text: &'t str) -> Self {
-        let mut starts = vec![0];
-        starts.extend(text.match_indices('\n').map(|(at, _)| at + 1));
-        starts.push(text.len());
-        Self { text, starts }
-    }
-
-    fn count(&self) -> usize {
-        self.starts.len().saturating_sub(1)
-    }
-
-    fn start(&self, number: usize) -> usize {
-        self.starts.get(number.saturating_sub(1)).copied().unwrap_or(self.text.len())
-    }
-
-    fn end(&self, number: usize) -> usize {
-        self.start(number + 1)
-    }
-
-    fn text(&self, number: usize) -> &'t str {
-        self.text.get(self.start(number)..self.end(number)).unwrap_or_default()
-    }
-}
-
-fn line_ending(text: &str) -> &'static str {
-    if text.contains("\r\n") { "\r\n" } else { "\n" }
-}
-
-fn replaced(text: &str, start: usize, end: usize, new: &str) -> String {
-    let (before, after) = (text.get(..start), text.get(end..));
-    format!("{}{new}{}", before.unwrap_or_default(), after.unwrap_or_default())
-}
-
-/// Adds lines behind a line. A text without a line break at its end gets none.
-fn inserted(text: &str, at: usize, new: &str, ending: &str) -> String {
-    match at == text.len() && !text.is_empty() && !text.ends_with('\n') {
-        true => format!("{text}{ending}{new}"),
-        false => replaced(text, at, at, &format!("{new}{ending}")),
     }
 }
 
@@ -441,20 +352,6 @@ fn others(root: &Node) -> Vec<String> {
     let Content::Mapping(pairs) = &root.content else { return Vec::new() };
     let all = pairs.iter().map(|pair| (shown(&pair.key), shown(&pair.value)));
     all.filter(|(key, _)| !key.contains("\"overrides\"")).map(|(key, value)| key + &value).collect()
-}
-
-fn shown(node: &Node) -> String {
-    match &node.content {
-        Content::Scalar { text, style } => format!("{style:?}{text:?}"),
-        Content::Sequence(items) => {
-            format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(","))
-        }
-        Content::Mapping(pairs) => {
-            let pairs =
-                pairs.iter().map(|pair| format!("{}:{}", shown(&pair.key), shown(&pair.value)));
-            format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
-        }
-    }
 }
 
 impl Display for EditError {

@@ -1,6 +1,7 @@
 //! A recommendation as a rules file: the limit, the mapping of requests, and the figures as
 //! comments. It is loaded before it is returned, as `sluicegate check` loads it.
 
+use sluicegate_config::rule_limits::RuleLimits;
 use sluicegate_config::rules::{Options, Source, load};
 use sluicegate_core::time::Span;
 
@@ -28,35 +29,25 @@ impl Tuning {
     /// # Errors
     /// When the rules are not valid, because of the names.
     pub fn rules_file(&self, names: &RuleNames, command: &str) -> Result<Option<String>, String> {
-        let mut limits = Vec::new();
-        let client = |shape: LimitShape, size| (names.key.as_str(), None, shape, size);
-        match &self.result {
-            TuneResult::Shortage(_) => return Ok(None),
-            TuneResult::Limit(limit) => limits.push(client(limit.shape, limit.size)),
-            TuneResult::Protection(protection) => {
-                let per_client = protection.per_client.iter();
-                limits.extend(per_client.map(|limit| client(limit.shape, limit.size)));
-                let overall = protection.overall;
-                limits.push((SCOPE[0], Some(SCOPE[1]), overall.shape, overall.size));
-            }
-        }
+        let Some(limits) = self.limits(names) else { return Ok(None) };
         let mut text = comment(&format!("Goal: {}. Examined: {}.", self.goal, self.subject()));
         for finding in self.findings() {
             text += &comment(&format!("- {}", finding.replace('`', "")));
         }
         text += &comment(&format!("Made by: {command}"));
         text += &format!("domain: {}\nforward_auth:\n  descriptors:\n", quoted(&names.domain));
-        for (key, value, ..) in &limits {
-            let part = value.map_or_else(|| names.client.clone(), |value| format!("text {value}"));
-            text += &format!("    - {{ {}: {} }}\n", quoted(key), quoted(&part));
+        for limit in &limits {
+            let constant = limit.value.as_ref().map(|value| format!("text {value}"));
+            let part = constant.unwrap_or_else(|| names.client.clone());
+            text += &format!("    - {{ {}: {} }}\n", quoted(&limit.key), quoted(&part));
         }
         text += "descriptors:\n";
-        for (key, value, shape, size) in limits {
-            text += &format!("  - key: {}\n", quoted(key));
-            if let Some(value) = value {
-                text += &format!("    value: {}\n", quoted(value));
+        for limit in limits {
+            text += &format!("  - key: {}\n", quoted(&limit.key));
+            if let Some(value) = limit.value {
+                text += &format!("    value: {}\n", quoted(&value));
             }
-            text += &format!("    limits: {}\n", shape.rule(size));
+            text += &format!("    limits: {}\n", limit.limits);
         }
         let source = Source { name: "the rules file".to_owned(), text: text.clone() };
         match load(&[source], &Options::default()) {
@@ -65,7 +56,30 @@ impl Tuning {
         }
     }
 
-    /// The most that the recommended limit admits of a client in a span, for notes of revisions.
+    /// The recommended limits as rules, that of the clients first; `None` without one.
+    #[must_use]
+    pub fn limits(&self, names: &RuleNames) -> Option<Vec<RuleLimits>> {
+        let rule = |key: &str, value: Option<&str>, shape: LimitShape, size| RuleLimits {
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+            limits: shape.rule(size),
+        };
+        match &self.result {
+            TuneResult::Shortage(_) => None,
+            TuneResult::Limit(limit) => Some(vec![rule(&names.key, None, limit.shape, limit.size)]),
+            TuneResult::Protection(protection) => {
+                let overall = protection.overall;
+                let per_client = protection.per_client.iter();
+                let mut limits: Vec<RuleLimits> = per_client
+                    .map(|limit| rule(&names.key, None, limit.shape, limit.size))
+                    .collect();
+                limits.push(rule(SCOPE[0], Some(SCOPE[1]), overall.shape, overall.size));
+                Some(limits)
+            }
+        }
+    }
+
+    /// What the recommendation is, and what it is based on: the note of a revision.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let (shape, size) = match &self.result {
