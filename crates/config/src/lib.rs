@@ -2,7 +2,7 @@
 //!
 //! - [`files::read`] reads the files of a path, [`rules::load`] makes domains of them.
 //! - [`limit::limits`] reads the YAML of a limit, or of a list of them.
-//! - [`mode::mode`] reads the enforcement mode.
+//! - [`mode::mode`] reads the enforcement mode; [`scenario::scenario`] a scenario of the simulator.
 //! - [`overrides::add`] and [`overrides::remove`] edit the overrides in the text of a file.
 //! - [`traffic::traffic`] reads built-in traffic.
 //! - [`rule_limits::set_limits`] edits the limits of a rule in the text of a file.
@@ -39,6 +39,7 @@ pub mod problem;
 pub mod quota;
 pub mod rule_limits;
 pub mod rules;
+pub mod scenario;
 pub mod schema;
 pub mod suggest;
 pub mod traffic;

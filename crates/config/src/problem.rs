@@ -43,9 +43,11 @@ pub struct Problems(Vec<Problem>);
 
 /// A place in a text, both counted from 1; the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Position {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
 }
 
 /// The problems and warnings found so far in one source.
@@ -90,7 +92,9 @@ pub(crate) fn on_one_line(text: &str) -> String {
 }
 
 impl Problem {
-    pub(crate) fn new(source: &str, at: Position, path: String, message: String) -> Self {
+    /// A problem of a source.
+    #[must_use]
+    pub fn new(source: &str, at: Position, path: String, message: String) -> Self {
         Self { source: source.to_owned(), at, path, message }
     }
 
