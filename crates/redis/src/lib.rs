@@ -77,7 +77,7 @@ pub use connection::{
     Address, AddressError, BreakerOptions, BreakerState, Link, LinkError, LinkOptions, LinkStats,
     SLOTS, Secret, ServerStats, TlsOptions,
 };
-pub use connection::{Transport, TransportCall};
+pub use connection::{Transport, TransportCall, slot_of};
 pub use envoy::EnvoyKeys;
 pub(crate) use envoy::{EnvoyCheck, EnvoyCounters, EnvoyOp};
 pub(crate) use store::{HitError, Weight};

@@ -7,13 +7,14 @@
 //! |---|---|
 //! | `scenario` | rules, traffic and faults of a seed |
 //! | `world` | execution of a scenario |
-//! | `node`, `net`, `store`, `time` | a node, the network to the store, a Redis in memory, clocks |
+//! | `client`, `node`, `net`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
 //! | `oracle` | properties that a history must have |
 //! | `table` | measured excess of eventual rules |
 //! | `accuracy` | accuracy of the consistency levels on several nodes |
 //! | `rng`, `trace` | random numbers, event log |
 
 pub mod accuracy;
+mod client;
 mod net;
 mod node;
 pub mod oracle;
@@ -28,7 +29,8 @@ pub mod world;
 pub use net::{Conditions, Synced};
 pub use rng::SimRng;
 pub use scenario::{
-    Arrival, Fault, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream,
+    Arrival, Fault, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RequestPlan, RulePlan,
+    Scenario, ScenarioError, StepPlan, StorePlan, Stream, Usage, read,
 };
 
 /// A scenario, its history and the violations.
@@ -54,7 +56,14 @@ pub struct Outcome {
 /// # Errors
 /// When the scenario cannot be set up.
 pub fn simulate(seed: u64, is_verbose: bool) -> anyhow::Result<Outcome> {
-    let scenario = Scenario::new(seed);
+    run(Scenario::new(seed), is_verbose)
+}
+
+/// Runs and judges a scenario.
+///
+/// # Errors
+/// When it cannot be set up.
+pub fn run(scenario: Scenario, is_verbose: bool) -> anyhow::Result<Outcome> {
     let history = world::run(&scenario, is_verbose)?;
     let violations = oracle::judge(&scenario, &history);
     Ok(Outcome { scenario, history, violations })

@@ -11,11 +11,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::Value;
-use sluicegate_redis::{CallError, Transport, TransportCall};
+use sluicegate_redis::{CallError, SLOTS, Transport, TransportCall, slot_of};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::rng::SimRng;
+use crate::scenario::StorePlan;
 use crate::store::Store;
 use crate::time::WorldClock;
 use crate::trace::Trace;
@@ -23,6 +24,8 @@ use crate::trace::Trace;
 /// Network conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
+    /// Minimum one-way delay in milliseconds.
+    pub least_ms: u64,
     /// Maximum one-way delay in milliseconds.
     pub delay_ms: u64,
     /// Late calls per thousand, and their maximum delay.
@@ -40,6 +43,7 @@ pub struct Conditions {
 pub(crate) struct Net {
     truth: Arc<WorldClock>,
     trace: Trace,
+    has_breaker: bool,
     state: Mutex<State>,
 }
 
@@ -47,15 +51,25 @@ pub(crate) struct Net {
 struct State {
     rng: SimRng,
     conditions: Conditions,
-    store: Store,
-    /// Number of the current primary.
-    primary: u64,
-    is_down: bool,
+    /// Quantiles of the store's latency: thousandths and milliseconds.
+    latency: Vec<(u64, u64)>,
+    shards: Vec<Shard>,
     stalled_until: Instant,
+    /// How far the store's clock is ahead of true time, in microseconds.
+    ahead_us: i64,
     /// Errors of scripts: always violations.
     errors: Vec<String>,
     calls: u64,
     syncs: Vec<Synced>,
+}
+
+/// A primary, with the slots of its share.
+#[derive(Debug)]
+struct Shard {
+    store: Store,
+    /// Number of the current primary.
+    primary: u64,
+    is_down: bool,
 }
 
 /// A sync call: pushes a node's counts of some identities and pulls those of its peers.
@@ -84,8 +98,11 @@ pub(crate) struct NodeWire {
     is_onlooker: bool,
     is_gone: AtomicBool,
     is_cut: AtomicBool,
-    /// Number of the connected primary.
-    primary: AtomicU64,
+    /// Number of the connected primary of each shard.
+    primaries: Vec<AtomicU64>,
+    /// Conditions of this node, if they differ.
+    link: Mutex<Option<Conditions>>,
+    has_breaker: bool,
     epoch: AtomicU64,
     /// One sender per subscriber, so that the order of notifications is deterministic.
     epoch_senders: Mutex<Vec<watch::Sender<u64>>>,
@@ -102,35 +119,43 @@ struct Fate {
     is_known: bool,
 }
 
+const SLOT_COUNT: usize = SLOTS as usize;
+
 /// Process number of the observer.
 pub(crate) const OBSERVER: u64 = 0;
 
 impl Conditions {
     /// All calls arrive once, with little delay.
-    pub const NORMAL: Self = Self { delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
+    pub const NORMAL: Self =
+        Self { least_ms: 0, delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
 }
 
 impl Net {
     /// A store without nodes.
-    #[must_use]
+    ///
+    /// # Errors
+    /// When Lua cannot be set up.
     pub(crate) fn new(
         truth: &Arc<WorldClock>,
         trace: &Trace,
-        store: Store,
+        plan: &StorePlan,
         rng: SimRng,
-    ) -> Arc<Self> {
+    ) -> anyhow::Result<Arc<Self>> {
+        let shard = |_| Store::new().map(|store| Shard { store, primary: 0, is_down: false });
+        let shards: Result<Vec<Shard>, _> = (0..plan.shards.max(1)).map(shard).collect();
         let state = State {
             rng,
             conditions: Conditions::NORMAL,
-            store,
-            primary: 0,
-            is_down: false,
+            latency: plan.latency.clone(),
+            shards: shards.map_err(|error| anyhow::anyhow!("{error}"))?,
             stalled_until: Instant::now(),
+            ahead_us: 0,
             errors: Vec::new(),
             calls: 0,
             syncs: Vec::new(),
         };
-        Arc::new(Self { truth: truth.clone(), trace: trace.clone(), state: Mutex::new(state) })
+        let (truth, trace, has_breaker) = (truth.clone(), trace.clone(), plan.has_breaker);
+        Ok(Arc::new(Self { truth, trace, has_breaker, state: Mutex::new(state) }))
     }
 
     /// A transport for a node.
@@ -149,7 +174,9 @@ impl Net {
             is_onlooker: process == OBSERVER,
             is_gone: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
-            primary: AtomicU64::new(self.state.lock().primary),
+            primaries: self.primaries().into_iter().map(AtomicU64::new).collect(),
+            link: Mutex::default(),
+            has_breaker: self.has_breaker && process != OBSERVER,
             epoch: AtomicU64::new(0),
             epoch_senders: Mutex::default(),
         })
@@ -165,26 +192,50 @@ impl Net {
         self.state.lock().stalled_until = Instant::now() + Duration::from_millis(ms);
     }
 
-    /// Loses the primary; its replica lacks the writes of the last milliseconds.
+    /// Loses the first primary; its replica lacks the writes of the last milliseconds.
     pub(crate) fn lose(&self, last_ms: u64) {
+        let mut state = self.state.lock();
         let since = self.truth.event_us().saturating_sub(last_ms * 1_000);
-        let mut state = self.state.lock();
-        state.store.roll_back(since);
-        state.primary += 1;
-        state.is_down = true;
+        let since = since.saturating_add_signed(state.ahead_us);
+        if let Some(shard) = state.shards.first_mut() {
+            shard.store.roll_back(since);
+            (shard.primary, shard.is_down) = (shard.primary + 1, true);
+        }
     }
 
-    /// Loses the store with all data.
+    /// Loses all primaries with all data.
     pub(crate) fn lose_all(&self) {
-        let mut state = self.state.lock();
-        state.store.clear();
-        state.primary += 1;
-        state.is_down = true;
+        for shard in &mut self.state.lock().shards {
+            shard.store.clear();
+            (shard.primary, shard.is_down) = (shard.primary + 1, true);
+        }
     }
 
-    /// Restores a primary.
+    /// A primary is unreachable and loses nothing; all, if `None`.
+    pub(crate) fn set_down(&self, shard: Option<usize>) {
+        for (index, known) in self.state.lock().shards.iter_mut().enumerate() {
+            known.is_down |= shard.is_none_or(|shard| shard == index);
+        }
+    }
+
+    /// Restores all primaries.
     pub(crate) fn is_back(&self) {
-        self.state.lock().is_down = false;
+        self.state.lock().shards.iter_mut().for_each(|shard| shard.is_down = false);
+    }
+
+    /// Steps the clock of the store.
+    pub(crate) fn step_clock(&self, by_us: i64) {
+        self.state.lock().ahead_us += by_us;
+    }
+
+    fn primaries(&self) -> Vec<u64> {
+        self.state.lock().shards.iter().map(|shard| shard.primary).collect()
+    }
+
+    /// The shard of a call: that of its first key.
+    fn shard_of(&self, sent: &TransportCall) -> usize {
+        let slot = sent.keys.first().map_or(0, |key| usize::from(slot_of(key)));
+        slot * self.state.lock().shards.len() / SLOT_COUNT
     }
 
     /// Unexpected errors, and the number of calls.
@@ -199,15 +250,17 @@ impl Net {
         self.state.lock().syncs.clone()
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self, link: Option<Conditions>) -> Fate {
         let mut state = self.state.lock();
-        let Conditions { delay_ms, late, lost, unanswered, twice } = state.conditions;
-        let rng = &mut state.rng;
+        let conditions = link.unwrap_or(state.conditions);
+        let Conditions { least_ms, delay_ms, late, lost, unanswered, twice } = conditions;
+        let State { rng, latency, .. } = &mut *state;
         let mut delay = || {
-            let max = if rng.permille(late.0) { late.1 } else { delay_ms };
-            Duration::from_millis(rng.within(0, max))
+            let max = if rng.permille(late.0) { late.1.max(least_ms) } else { delay_ms };
+            Duration::from_millis(rng.within(least_ms, max))
         };
         let (outbound, back) = (delay(), delay());
+        let back = back + Duration::from_millis(quantile(rng, latency));
         Fate {
             outbound,
             back,
@@ -226,7 +279,8 @@ impl Net {
         sent: TransportCall,
         reply_to: oneshot::Sender<Result<Value, CallError>>,
     ) {
-        let fate = self.fate();
+        let link = *wire.wire.link.lock();
+        let fate = self.fate(link);
         let mut sync = Synced::of(&wire, &sent);
         let reply = self.round_trip(&wire, &fate, &sent, &mut sync).await;
         let is_received = !wire.wire.is_gone.load(Ordering::Relaxed)
@@ -237,20 +291,20 @@ impl Net {
         }
         if let Some(after) = fate.again_after {
             pause(after).await;
-            if self.state.lock().primary == wire.primary {
-                let _ = self.execute(&wire.wire.name, &sent, "again").await;
+            if !self.is_another(&wire) {
+                let _ = self.execute(&wire, &sent, "again").await;
             }
         }
     }
 
     async fn round_trip(
         &self,
-        CallContext { wire, primary, .. }: &CallContext,
+        context: &CallContext,
         fate: &Fate,
         sent: &TransportCall,
         sync: &mut Option<Synced>,
     ) -> Option<Result<Value, CallError>> {
-        let is_cut = || wire.is_cut.load(Ordering::Relaxed);
+        let is_cut = || context.wire.is_cut.load(Ordering::Relaxed);
         if is_cut() {
             return fate.is_known.then_some(Err(CallError::Down));
         }
@@ -258,10 +312,10 @@ impl Net {
         if is_cut() || fate.is_lost {
             return None;
         }
-        if self.is_another(*primary) {
+        if self.is_another(context) {
             return Some(Err(if fate.is_known { CallError::Down } else { CallError::Broken }));
         }
-        let reply = self.execute(&wire.name, sent, "call").await;
+        let reply = self.execute(context, sent, "call").await;
         if let Some(sync) = sync {
             sync.done_us = self.truth.now_us();
         }
@@ -272,7 +326,7 @@ impl Net {
         if is_cut() {
             return None;
         }
-        Some(if self.is_another(*primary) { Err(CallError::Broken) } else { reply })
+        Some(if self.is_another(context) { Err(CallError::Broken) } else { reply })
     }
 
     /// Answers the observer at once under all faults. The observer is no node and does not
@@ -281,20 +335,24 @@ impl Net {
         if sent.keys.iter().any(|key| key.windows(7).any(|part| part == b"{nodes}")) {
             return Box::pin(std::future::pending());
         }
-        let now = self.truth.now_us();
-        let reply = self.state.lock().store.run(sent.script, &sent.keys, &sent.args, now);
+        let shard = self.shard_of(sent);
+        let mut state = self.state.lock();
+        let now = self.truth.now_us().saturating_add_signed(state.ahead_us);
+        let reply = state.shards[shard].store.run(sent.script, &sent.keys, &sent.args, now);
+        drop(state);
         Box::pin(async move { reply.map_err(|error| CallError::Refused(error.into())) })
     }
 
     /// Whether the primary is down or has changed since the call was sent.
-    fn is_another(&self, primary: u64) -> bool {
+    fn is_another(&self, context: &CallContext) -> bool {
         let state = self.state.lock();
-        state.is_down || state.primary != primary
+        let shard = &state.shards[context.shard];
+        shard.is_down || shard.primary != context.primary
     }
 
     async fn execute(
         &self,
-        name: &str,
+        context: &CallContext,
         sent: &TransportCall,
         kind: &str,
     ) -> Result<Value, CallError> {
@@ -305,10 +363,12 @@ impl Net {
             }
             sleep_until(until).await;
         }
-        let now = self.truth.event_us();
         let mut state = self.state.lock();
+        let now = self.truth.event_us().saturating_add_signed(state.ahead_us);
         state.calls += 1;
-        let reply = state.store.run(sent.script, &sent.keys, &sent.args, now);
+        let store = &mut state.shards[context.shard].store;
+        let reply = store.run(sent.script, &sent.keys, &sent.args, now);
+        let name = &context.wire.name;
         let keys: Vec<_> = sent.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
         self.trace.line(format_args!("{name} {kind} {} -> {reply:?}", keys.join(" ")));
         reply.map_err(|error| {
@@ -328,8 +388,24 @@ async fn pause(span: Duration) {
 /// A call in transit: its sender, primary and send time.
 struct CallContext {
     wire: Arc<NodeWire>,
+    shard: usize,
     primary: u64,
     sent_us: u64,
+}
+
+/// A random value of a distribution: linear between its quantiles, in milliseconds.
+fn quantile(rng: &mut SimRng, quantiles: &[(u64, u64)]) -> u64 {
+    let Some((_, max)) = quantiles.last().copied() else { return 0 };
+    let at = rng.within(0, 999);
+    let mut below = (0, quantiles[0].1.min(max));
+    for (thousandths, ms) in quantiles.iter().copied() {
+        if at < thousandths {
+            let part = (at - below.0) * (ms - below.1) / (thousandths - below.0).max(1);
+            return below.1 + part;
+        }
+        below = (thousandths, ms);
+    }
+    max
 }
 
 impl Synced {
@@ -353,15 +429,36 @@ impl NodeWire {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
-    /// Connects to the current primary; a new one may have lost data.
+    /// Changes the conditions of this node; those of all apply, if `None`.
+    pub(crate) fn set_link(&self, conditions: Option<Conditions>) {
+        *self.link.lock() = conditions;
+    }
+
+    /// Connects to the current primaries; a new one may have lost data.
     pub(crate) fn reconnect(&self) {
-        let primary = self.net.state.lock().primary;
-        if self.primary.swap(primary, Ordering::Relaxed) != primary {
+        let primaries = self.net.primaries();
+        let mut is_new = false;
+        for (known, primary) in self.primaries.iter().zip(primaries) {
+            is_new |= known.swap(primary, Ordering::Relaxed) != primary;
+        }
+        if is_new {
             let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
             for sender in &*self.epoch_senders.lock() {
                 sender.send_replace(epoch);
             }
         }
+    }
+
+    /// Whether a probe is answered: all primaries that this node is connected to are reachable.
+    async fn ping(self: Arc<Self>) -> bool {
+        let link = *self.link.lock();
+        let fate = self.net.fate(link);
+        pause(fate.outbound + fate.back).await;
+        let is_reached = !fate.is_lost && !fate.is_unanswered;
+        let is_gone = self.is_gone.load(Ordering::Relaxed) || self.is_cut.load(Ordering::Relaxed);
+        let state = self.net.state.lock();
+        let is_down = state.shards.iter().all(|shard| shard.is_down);
+        is_reached && !is_gone && !is_down && state.stalled_until <= Instant::now()
     }
 
     /// The transport for the engine; calls outlive the caller.
@@ -386,9 +483,10 @@ impl Transport for Shared {
             return net.shows(&sent);
         }
         let (reply_to, receiver) = oneshot::channel();
-        let primary = wire.primary.load(Ordering::Relaxed);
+        let shard = net.shard_of(&sent);
+        let primary = wire.primaries[shard].load(Ordering::Relaxed);
         let sent_us = net.truth.now_us();
-        tokio::spawn(net.carry(CallContext { wire, primary, sent_us }, sent, reply_to));
+        tokio::spawn(net.carry(CallContext { wire, shard, primary, sent_us }, sent, reply_to));
         Box::pin(async move {
             match receiver.await {
                 Ok(reply) => reply,
@@ -413,5 +511,13 @@ impl Transport for Shared {
 
     fn is_up(&self) -> bool {
         !self.0.is_cut.load(Ordering::Relaxed)
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.0.primaries.len() > 1
+    }
+
+    fn probe(&self) -> Option<BoxFuture<'static, bool>> {
+        self.0.has_breaker.then(|| -> BoxFuture<'static, bool> { Box::pin(self.0.clone().ping()) })
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate::rules::request::{Descriptor, Entry, Request};
-use sluicegate::{Engine, Span, rules_of};
+use sluicegate::{Checked, Engine, Holder, Level, Operation, Span, rules_of};
 use sluicegate_redis::{Link, RedisBackend, Store, StoreOptions};
 
 use crate::net::{Net, NodeWire};
 use crate::rng::SimRng;
+use crate::scenario::RequestPlan;
 use crate::time::{NodeClock, WorldClock};
 
 /// A process of the fleet.
@@ -72,38 +73,119 @@ impl Node {
     }
 
     /// Unspent leased quota of an identity.
-    pub(crate) fn held(&self, rule: usize, identity: usize) -> u64 {
-        let names = [format!("rule{rule}"), format!("id{identity}")];
-        let has = |bytes: &[u8], name: &str| {
-            bytes.windows(name.len()).any(|part| part == name.as_bytes())
-        };
+    pub(crate) fn held(&self, identity: &[u8]) -> u64 {
         let leases = self.engine.backend().leases(usize::MAX);
-        let its = leases.iter().filter(|one| names.iter().all(|name| has(&one.identity, name)));
+        let its = leases.iter().filter(|one| &*one.identity == identity);
         // Expired leases are listed until the next access.
         its.filter(|one| one.ttl > Span::ZERO).map(|one| one.unspent).sum()
     }
 
-    /// Remaining quota of each limit.
-    pub(crate) async fn left(&self, rule: usize, identity: usize) -> Vec<i64> {
-        let (key, value) = (format!("rule{rule}"), format!("id{identity}"));
-        let entries = [Entry::new(&key, &value)];
-        let descriptors = [Descriptor::of(&entries)];
-        let request = Request { domain: "sim", descriptors: &descriptors, hits: 1 };
-        let rules = self.engine.snapshot();
-        let status =
-            self.engine.inspect(self.engine.call(&rules, &request)).await.unwrap_or_default();
-        let limits = status.iter().flat_map(|status| &status.limits);
-        limits.filter_map(|limit| limit.remaining).collect()
+    /// Remaining quota of each limit of the first step.
+    pub(crate) async fn left(&self, request: &RequestPlan) -> Vec<i64> {
+        with_request(request, 1, async |request| {
+            let rules = self.engine.snapshot();
+            let call = self.engine.call(&rules, request);
+            let status = self.engine.inspect(call).await.unwrap_or_default();
+            let limits = status.iter().take(1).flat_map(|status| &status.limits);
+            limits.filter_map(|limit| limit.remaining).collect()
+        })
+        .await
     }
 
-    /// Sends a hit; whether it is allowed.
-    pub(crate) async fn hit(&self, rule: usize, identity: usize, cost: u64) -> bool {
-        let (key, value) = (format!("rule{rule}"), format!("id{identity}"));
-        let entries = [Entry::new(&key, &value)];
-        let descriptors = [Descriptor::of(&entries)];
-        let request = Request { domain: "sim", descriptors: &descriptors, hits: cost };
-        self.engine.check_async(&request).await.is_ok_and(|checked| checked.allowed)
+    /// Sends a request.
+    pub(crate) async fn check(&self, request: &RequestPlan, hits: u64) -> Answered {
+        with_request(request, hits, async |request| {
+            Answered::of(self.engine.check_async(request).await.ok().as_ref())
+        })
+        .await
     }
+
+    /// Refunds an admitted request.
+    pub(crate) async fn refund(&self, request: &RequestPlan, hits: u64) {
+        with_request(request, hits, async |request| {
+            let (rules, mut checked) = (self.engine.snapshot(), Checked::default());
+            let call = self.engine.call(&rules, request);
+            // A refund that fails leaves the charge: too little passes, never too much.
+            let _ = self.engine.apply(Operation::Refund, call, &mut checked).await;
+        })
+        .await;
+    }
+
+    /// Reserves quota for a request.
+    pub(crate) async fn reserve(
+        &self,
+        request: &RequestPlan,
+        hits: u64,
+        holder: Holder,
+    ) -> Answered {
+        with_request(request, hits, async |request| {
+            let (rules, mut checked) = (self.engine.snapshot(), Checked::default());
+            let call = self.engine.call(&rules, request);
+            let held = self.engine.reserve(call, holder, RESERVED, &mut checked).await;
+            Answered::of(held.is_ok().then_some(&checked))
+        })
+        .await
+    }
+
+    /// Settles a reservation.
+    pub(crate) async fn settle(
+        &self,
+        request: &RequestPlan,
+        hits: u64,
+        (holder, is_used): (Holder, bool),
+    ) {
+        with_request(request, hits, async |request| {
+            let (rules, mut checked) = (self.engine.snapshot(), Checked::default());
+            let call = self.engine.call(&rules, request);
+            // An unsettled reservation ends by itself, as a crash of its client would leave it.
+            let _ = match is_used {
+                true => self.engine.commit(call, holder, &mut checked).await,
+                false => self.engine.cancel(call, holder, &mut checked).await,
+            };
+        })
+        .await;
+    }
+}
+
+/// How long a reservation lasts.
+const RESERVED: Span = Span::from_secs(2);
+
+/// The answer of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) allowed: bool,
+    /// What decided: the least certain of its steps.
+    pub(crate) level: Level,
+}
+
+impl Answered {
+    fn of(checked: Option<&Checked>) -> Self {
+        let denied = Self { allowed: false, level: Level::Strict };
+        checked.map_or(denied, |checked| {
+            let levels = checked.statuses.iter().map(|status| status.promise.level);
+            let level = levels.max_by_key(|level| match level {
+                Level::Strict => 0,
+                Level::Leased => 1,
+                Level::Eventual => 2,
+            });
+            Self { allowed: checked.allowed, level: level.unwrap_or(Level::Strict) }
+        })
+    }
+}
+
+/// Calls with the request of a plan, which borrows its texts.
+pub(crate) async fn with_request<T>(
+    plan: &RequestPlan,
+    hits: u64,
+    call: impl AsyncFnOnce(&Request<'_>) -> T,
+) -> T {
+    let entries: Vec<Vec<Entry<'_>>> = plan
+        .descriptors
+        .iter()
+        .map(|entries| entries.iter().map(|(key, value)| Entry::new(key, value)).collect())
+        .collect();
+    let descriptors: Vec<_> = entries.iter().map(|entries| Descriptor::of(entries)).collect();
+    call(&Request { domain: &plan.domain, descriptors: &descriptors, hits }).await
 }
 
 /// A clock that the world can adjust while the engine owns it.

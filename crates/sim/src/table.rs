@@ -1,9 +1,6 @@
 //! Measured excess of eventual rules, beside the documented bound.
 
-use crate::net::Conditions;
-use crate::scenario::{
-    FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream,
-};
+use crate::scenario::{LevelPlan, LimitPlan, RulePlan, Scenario};
 use crate::world::{self, Hit};
 
 /// Limit per second.
@@ -71,23 +68,7 @@ fn unknown_before(admitted: &[Hit], hit: &Hit, span_us: u64) -> u64 {
 }
 
 fn scenario(nodes: usize, sync_ms: u64) -> Scenario {
-    let rule = RulePlan {
-        limits: vec![LimitPlan::Window { count: COUNT, per_ms: PER_US / 1_000 }],
-        level: LevelPlan::Eventual { sync_ms },
-        policy: Policy::Deny,
-        identities: 1,
-    };
-    let pattern = Pattern::Steady(COUNT * TIMES / nodes as u64);
-    let stream = |node| Stream { node, rule: 0, identity: 0, cost: 1, pattern };
-    Scenario {
-        seed: 1,
-        length_ms: 4_000,
-        start_us: 1_700_000_000_000_000,
-        clocks: vec![(0, 0); nodes],
-        rules: vec![rule],
-        reloaded: 1_000,
-        streams: (0..nodes).map(stream).collect(),
-        fault_plan: FaultPlan { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 },
-        timeout_ms: 10,
-    }
+    let limits = vec![LimitPlan::Window { count: COUNT, per_ms: PER_US / 1_000 }];
+    let rule = RulePlan::fixed(limits, LevelPlan::Eventual { sync_ms });
+    Scenario::steady(nodes, rule, COUNT * TIMES / nodes as u64, 1, 4_000)
 }

@@ -4,21 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluicegate::rules::plan::{Plan, Target};
+use sluicegate::rules::set::write_readable;
+use sluicegate::{Level, rules_of};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::client::Client;
 use crate::net::{Net, OBSERVER, Synced};
-use crate::node::{Node, Start};
+use crate::node::{Node, Start, with_request};
 use crate::rng::SimRng;
-use crate::scenario::{Arrival, Fault, LevelPlan, LimitPlan, Scenario};
-use crate::store::Store;
+use crate::scenario::{
+    Arrival, Fault, LevelPlan, LimitPlan, RequestPlan, Scenario, StepPlan, Usage,
+};
 use crate::time::WorldClock;
 use crate::trace::Trace;
 
-/// A hit and its decision.
+/// A step of a request and its decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit {
+    /// Request, an index of the scenario's list.
+    pub request: usize,
+    /// Whether it is the first step of its request.
+    pub is_first: bool,
     /// Rule.
     pub rule: usize,
     /// Identity.
@@ -35,6 +44,10 @@ pub struct Hit {
     pub answered_us: u64,
     /// Whether it was allowed.
     pub allowed: bool,
+    /// What decided.
+    pub origin: Level,
+    /// Time of a refund: until then and from then on it may have counted.
+    pub refunded_us: Option<u64>,
 }
 
 /// History of a world.
@@ -60,6 +73,10 @@ pub struct History {
     pub errors: Vec<String>,
     /// Calls that the store executed.
     pub calls: u64,
+    /// Names of the keys of each rule's identities.
+    pub keys: Vec<Vec<String>>,
+    /// Counters of all processes.
+    pub totals: Totals,
     /// Script decisions that differ from the core's.
     pub disagreements: u64,
 }
@@ -85,6 +102,8 @@ pub struct Sample {
 
 /// Sampling interval.
 const SAMPLE_EVERY_MS: u64 = 53;
+/// Identities of each rule whose state is sampled.
+const SAMPLED: usize = 8;
 /// Wait for answers after the last hit.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
@@ -97,13 +116,34 @@ struct World<'a> {
     /// Observer that reads the store under all faults.
     observer: Node,
     slots: Vec<NodeSlot>,
+    requests: Arc<[Arc<RequestPlan>]>,
+    /// Choices of the load balancer.
+    balancer: SimRng,
     hits: Arc<Mutex<Vec<Hit>>>,
     faults: Vec<(u64, Fault)>,
     held: Vec<(u64, usize, usize, u64)>,
     samples: Vec<Sample>,
     processes: u64,
-    /// Whether the reloaded rules are active.
-    is_later: Vec<bool>,
+    /// The revision of the rules of each node.
+    revisions: Vec<usize>,
+    /// The identities of each rule, as nodes have them.
+    identities: Vec<Vec<Vec<u8>>>,
+    totals: Totals,
+}
+
+/// Counters of all processes of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Decisions without the store: of a local share, allowed, denied, errors.
+    pub fallbacks: [u64; 4],
+    /// Denials from the cache.
+    pub cached_denials: u64,
+    /// Admissions journaled for the store.
+    pub journaled: u64,
+    /// Counters re-asserted after a loss of data.
+    pub reasserted: u64,
+    /// Calls that missed their deadline.
+    pub timed_out: u64,
 }
 
 /// A slot of the fleet; `node` is `None` without a running process.
@@ -119,18 +159,18 @@ struct NodeSlot {
 /// When it cannot be set up.
 pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    // The jitter of circuit breakers.
+    fastrand::seed(scenario.seed);
     runtime.block_on(async {
         let truth = Arc::new(WorldClock::new(scenario.start_us));
         let trace = Trace::new(&truth, is_verbose);
-        let store = Store::new().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let net = Net::new(&truth, &trace, store, SimRng::new(scenario.seed, "net"));
+        let net = Net::new(&truth, &trace, &scenario.store, SimRng::new(scenario.seed, "net"))?;
         net.set_conditions(scenario.fault_plan.conditions);
-        let yaml = scenario.yaml(false);
         let mut rng = SimRng::new(scenario.seed, "onlooker");
         let start = Start {
             truth: &truth,
             net: &net,
-            yaml: &yaml,
+            yaml: &scenario.revisions[0],
             clock: (0, 0),
             timeout: Duration::from_secs(1),
             rng: &mut rng,
@@ -143,12 +183,16 @@ pub fn run(scenario: &Scenario, is_verbose: bool) -> anyhow::Result<History> {
             net,
             rng: SimRng::new(scenario.seed, "world"),
             slots: scenario.clocks.iter().map(|_| NodeSlot::default()).collect(),
+            requests: scenario.requests.iter().cloned().map(Arc::new).collect(),
+            balancer: SimRng::new(scenario.seed, "balancer"),
             hits: Arc::default(),
             faults: Vec::new(),
             held: Vec::new(),
             samples: Vec::new(),
             processes: 0,
-            is_later: vec![false; scenario.clocks.len()],
+            revisions: vec![0; scenario.clocks.len()],
+            identities: identities(scenario).await?,
+            totals: Totals::default(),
             truth,
         };
         world.run_events().await
@@ -159,7 +203,7 @@ impl World<'_> {
     async fn run_events(&mut self) -> anyhow::Result<History> {
         let (begin, begin_us) = (Instant::now(), self.truth.now_us());
         let disagreed = self.disagreements();
-        for index in 0..self.slots.len() {
+        for index in 0..self.scenario.initial.min(self.slots.len()) {
             self.start(index)?;
         }
         let disagreed = disagreed.max(self.disagreements());
@@ -181,12 +225,14 @@ impl World<'_> {
                 self.inject(*fault).await?;
             }
             while let Some(arrival) = arrivals.next_if(|arrival| arrival.at_ms <= at) {
-                self.send(arrival);
+                self.send(*arrival);
             }
         }
         tokio::time::sleep(LAST_ANSWERS).await;
         let (errors, calls) = self.net.errors();
         Ok(History {
+            totals: self.totals_at_end(),
+            keys: self.keys(),
             hits: std::mem::take(&mut *self.hits.lock()),
             faults: std::mem::take(&mut self.faults),
             held: std::mem::take(&mut self.held),
@@ -203,10 +249,9 @@ impl World<'_> {
 
     fn arrivals(&self) -> Vec<Arrival> {
         let mut rng = SimRng::new(self.scenario.seed, "traffic");
-        let length = self.scenario.length_ms;
         let mut arrivals: Vec<Arrival> = Vec::new();
         for stream in &self.scenario.streams {
-            arrivals.extend(stream.arrivals(&mut rng, length));
+            arrivals.extend(stream.arrivals(&mut rng));
         }
         arrivals.sort_by_key(|arrival| arrival.at_ms);
         arrivals
@@ -218,9 +263,9 @@ impl World<'_> {
         let start = Start {
             truth: &self.truth,
             net: &self.net,
-            yaml: &self.scenario.yaml(self.is_later[index]),
+            yaml: &self.scenario.revisions[self.revisions[index]],
             clock: self.scenario.clocks[index],
-            timeout: Duration::from_millis(self.scenario.timeout_ms),
+            timeout: Duration::from_millis(self.scenario.store.timeout_ms),
             rng: &mut self.rng,
         };
         let node = Node::start(name, self.processes, start)?;
@@ -228,30 +273,33 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Sends a client's hit. An ended process does not answer.
-    fn send(&mut self, arrival: &Arrival) {
-        let Arrival { node: index, rule, identity, cost, .. } = *arrival;
-        let at = &mut self.slots[index];
-        while at.clients.try_join_next().is_some() {}
-        let Some((process, node)) = at.node.clone() else { return };
-        let (truth, trace, hits) = (self.truth.clone(), self.trace.clone(), self.hits.clone());
-        at.clients.spawn(async move {
-            let requested_us = truth.event_us();
-            let allowed = node.hit(rule, identity, cost).await;
-            let answered_us = truth.event_us();
-            let verdict = if allowed { "allowed" } else { "denied" };
-            trace.line(format_args!("{} rule{rule} id{identity} {cost} {verdict}", node.name));
-            hits.lock().push(Hit {
-                rule,
-                identity,
-                node: index,
-                process,
-                cost,
-                requested_us,
-                answered_us,
-                allowed,
-            });
-        });
+    /// Sends a client's request. An ended process does not answer.
+    fn send(&mut self, arrival: Arrival) {
+        let index = arrival.node.or_else(|| self.pick());
+        let Some(index) = index else { return };
+        let slot = &mut self.slots[index];
+        while slot.clients.try_join_next().is_some() {}
+        let Some((process, node)) = slot.node.clone() else { return };
+        let request = self.requests[arrival.request].clone();
+        let client = Client {
+            truth: self.truth.clone(),
+            trace: self.trace.clone(),
+            hits: self.hits.clone(),
+            node,
+            place: (index, process),
+            arrival,
+            // Only of those that need one, so that others have the same numbers without.
+            returned_after: (arrival.usage != Usage::default())
+                .then(|| (self.rng.permille(arrival.usage.refunds), self.rng.within(20, 400))),
+        };
+        slot.clients.spawn(client.run(request));
+    }
+
+    /// One of the running nodes, as a load balancer picks it.
+    fn pick(&mut self) -> Option<usize> {
+        let running: Vec<usize> =
+            (0..self.slots.len()).filter(|index| self.slots[*index].node.is_some()).collect();
+        (!running.is_empty()).then(|| self.balancer.choose(&running))
     }
 
     async fn inject(&mut self, fault: Fault) -> anyhow::Result<()> {
@@ -274,6 +322,7 @@ impl World<'_> {
             Fault::Reconnect(index) => self.with(index, |node| node.wire.reconnect()),
             Fault::Crash(index) => {
                 if let Some((_, node)) = self.slots[index].node.take() {
+                    self.totals.add(&node);
                     node.wire.end();
                 }
                 self.slots[index].clients.shutdown().await;
@@ -283,21 +332,33 @@ impl World<'_> {
                 while self.slots[index].clients.join_next().await.is_some() {}
                 if let Some((_, node)) = node {
                     node.engine.backend().close().await;
+                    self.totals.add(&node);
                     node.wire.end();
                 }
             }
             Fault::Start(index) => {
                 if self.slots[index].node.is_none() {
+                    if index >= self.scenario.initial {
+                        // A node that joins has the newest rules.
+                        self.revisions[index] = self.revisions.iter().copied().max().unwrap_or(0);
+                    }
                     self.start(index)?;
                 }
             }
             Fault::Step(index, ms) => self.with(index, |node| node.clock.step(ms * 1_000)),
-            Fault::Reload(index) => {
-                self.is_later[index] = true;
-                let yaml = self.scenario.yaml(true);
+            Fault::Reload(index, revision) => {
+                self.revisions[index] = revision;
                 if let Some((_, node)) = &self.slots[index].node {
-                    node.reload(&yaml)?;
+                    node.reload(&self.scenario.revisions[revision])?;
                 }
+            }
+            Fault::Link(index, conditions) => {
+                self.with(index, |node| node.wire.set_link(conditions))
+            }
+            Fault::Down(shard) => self.net.set_down(shard),
+            Fault::StoreStep(ms) => {
+                self.record_leases();
+                self.net.step_clock(ms * 1_000);
             }
         }
         Ok(())
@@ -306,33 +367,57 @@ impl World<'_> {
     /// Records unspent leases at a data loss.
     fn record_leases(&mut self) {
         let at = self.truth.now_us();
-        for (rule, plan) in self.scenario.rules.iter().enumerate() {
-            for identity in 0..plan.identities {
-                let nodes = self.slots.iter().filter_map(|index| index.node.as_ref());
-                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
-                self.held.push((at, rule, identity, held));
+        for (rule, identities) in self.identities.iter().enumerate() {
+            for (identity, key) in identities.iter().enumerate() {
+                let held = self.held(key);
+                if held > 0 || self.scenario.judges_usage {
+                    self.held.push((at, rule, identity, held));
+                }
             }
         }
     }
 
-    /// Samples the state of all limits.
+    /// Samples the state of the limits of the first identities of each rule.
     async fn sample(&mut self) {
         let at_us = self.truth.now_us();
-        for (rule, plan) in self.scenario.rules.iter().enumerate() {
-            if matches!(plan.level, LevelPlan::Eventual { .. }) {
+        for request in &*self.requests {
+            let Some(StepPlan { rule, identity, .. }) = request.steps.first().copied() else {
+                continue;
+            };
+            let plan = &self.scenario.rules[rule];
+            let is_eventual = matches!(plan.level, LevelPlan::Eventual { .. });
+            if is_eventual || identity >= SAMPLED || !plan.is_judged {
                 continue;
             }
-            for identity in 0..plan.identities {
-                let left = self.observer.left(rule, identity).await;
-                let nodes = self.slots.iter().filter_map(|index| index.node.as_ref());
-                let held = nodes.map(|(_, node)| node.held(rule, identity)).sum();
-                for (limit, left) in plan.limits.iter().zip(left) {
-                    let passed = self.passed(rule, identity, *limit, at_us);
-                    let limit = *limit;
-                    self.samples.push(Sample { rule, identity, at_us, limit, left, passed, held });
-                }
+            let left = self.observer.left(request).await;
+            let held = self.held(&self.identities[rule][identity]);
+            for (limit, left) in plan.limits.iter().zip(left) {
+                let passed = self.passed(rule, identity, *limit, at_us);
+                let limit = *limit;
+                self.samples.push(Sample { rule, identity, at_us, limit, left, passed, held });
             }
         }
+    }
+
+    fn held(&self, identity: &[u8]) -> u64 {
+        let nodes = self.slots.iter().filter_map(|slot| slot.node.as_ref());
+        nodes.map(|(_, node)| node.held(identity)).sum()
+    }
+
+    fn totals_at_end(&self) -> Totals {
+        let mut totals = self.totals;
+        let nodes = self.slots.iter().filter_map(|slot| slot.node.as_ref());
+        nodes.for_each(|(_, node)| totals.add(node));
+        totals
+    }
+
+    fn keys(&self) -> Vec<Vec<String>> {
+        let key = |identity: &Vec<u8>| {
+            let mut key = Vec::new();
+            write_readable(identity, &mut key);
+            String::from_utf8_lossy(&key).into_owned()
+        };
+        self.identities.iter().map(|identities| identities.iter().map(key).collect()).collect()
     }
 
     /// Quota admitted in the current window, for windowed limits.
@@ -361,4 +446,41 @@ impl World<'_> {
         let node = self.slots.iter().find_map(|slot| slot.node.as_ref());
         node.map_or(0, |(_, node)| node.engine.backend().store().stats().disagreements)
     }
+}
+
+impl Totals {
+    fn add(&mut self, node: &Node) {
+        let stats = node.engine.backend().store().stats();
+        for (total, (_, count)) in self.fallbacks.iter_mut().zip(stats.fallbacks()) {
+            *total += count;
+        }
+        self.cached_denials += stats.cached_denials;
+        self.journaled += stats.journaled;
+        self.reasserted += stats.reasserted;
+        self.timed_out += node.engine.backend().store().link().stats().timed_out;
+    }
+}
+
+/// The identities of each rule, as nodes have them.
+async fn identities(scenario: &Scenario) -> anyhow::Result<Vec<Vec<Vec<u8>>>> {
+    let rules = rules_of(&scenario.revisions[0]).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let count = |plan: &crate::scenario::RulePlan| vec![Vec::new(); plan.identities.len()];
+    let mut identities: Vec<Vec<Vec<u8>>> = scenario.rules.iter().map(count).collect();
+    let mut plan = Plan::default();
+    for request in &scenario.requests {
+        with_request(request, 1, async |request| rules.plan(request, &mut plan)).await;
+        let steps = plan.steps().iter().filter(|step| matches!(step.target, Target::Rule(_)));
+        let mut known: Vec<&[u8]> = Vec::new();
+        for step in steps {
+            let identity = plan.identity(step);
+            // Steps of one counter are one.
+            if !known.contains(&identity) {
+                known.push(identity);
+            }
+        }
+        for (StepPlan { rule, identity, .. }, key) in request.steps.iter().zip(known) {
+            identities[*rule][*identity] = key.to_vec();
+        }
+    }
+    Ok(identities)
 }

@@ -1,22 +1,12 @@
 //! What nodes hold is of use to somebody.
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so by failing.
 
-use sluicegate_sim::{
-    Conditions, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream, world,
-};
+use sluicegate_sim::{LevelPlan, LimitPlan, RulePlan, Scenario, world};
 
 /// Three nodes that are asked for more than a small bucket has, each hit for several; what passed.
 fn passed(level: LevelPlan, rate: u64, burst: u64, cost: u64) -> u64 {
-    let limits = vec![LimitPlan::Bucket { rate, burst }];
-    let pattern = Pattern::Steady(250);
-    let scenario = Scenario {
-        length_ms: 5_000,
-        clocks: vec![(0, 0); 3],
-        rules: vec![RulePlan { limits, level, policy: Policy::Deny, identities: 1 }],
-        streams: (0..3).map(|node| Stream { node, rule: 0, identity: 0, cost, pattern }).collect(),
-        fault_plan: FaultPlan { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 },
-        ..Scenario::new(1)
-    };
+    let rule = RulePlan::fixed(vec![LimitPlan::Bucket { rate, per_ms: 1_000, burst }], level);
+    let scenario = Scenario::steady(3, rule, 250, cost, 5_000);
     let history = world::run(&scenario, false).unwrap();
     history.hits.iter().filter(|hit| hit.allowed).map(|hit| hit.cost).sum()
 }

@@ -52,18 +52,16 @@ impl Link {
 
     /// Time after which a call has failed.
     pub(crate) fn timeout(&self) -> Duration {
-        if let Topology::Custom(transport) = &self.inner.topology {
-            return transport.timeout();
+        if let Topology::Custom(custom) = &self.inner.topology {
+            return custom.transport.timeout();
         }
         let options = &self.inner.settings.options;
         options.timeout + options.wait_replicas.map_or(Duration::ZERO, |(_, span)| span)
     }
 
     async fn run_script(&self, call: &Call, late_reply: LateReply) -> Result<Value, CallError> {
-        if let Topology::Custom(transport) = &self.inner.topology {
-            let calling =
-                super::topology::call_over(transport, call, late_reply, &self.inner.counters);
-            return self.counted(calling).await;
+        if let Topology::Custom(custom) = &self.inner.topology {
+            return self.counted(custom.call(call, late_reply, &self.inner.counters)).await;
         }
         let key = call.keys.first().map_or(&[][..], Vec::as_slice);
         self.counted(async {

@@ -14,12 +14,14 @@
 //! | `permit`, `circuit_breaker` | bounds and deadline of a call; what trips the circuit breaker |
 //! | `server`, `reconnect` | connection pool, whether the server is up or down, background tasks |
 //! | `topology`, `sentinel`, `cluster`, `slot_map` | the primary of a key |
+//! | `custom` | a transport of the caller, with a circuit breaker |
 //! | `dial`, `tls`, `reply_limit`, `peer` | a new connection, or the reason why there is none |
 //! | `epoch` | detects data loss |
 
 mod address;
 mod circuit_breaker;
 mod cluster;
+mod custom;
 mod dial;
 mod dispatch;
 mod epoch;
@@ -46,14 +48,13 @@ use tokio::task::AbortHandle;
 
 pub use address::{Address, AddressError};
 pub use circuit_breaker::BreakerState;
+pub use custom::{Transport, TransportCall};
 pub use options::{BreakerOptions, LinkError, LinkOptions, Secret, TlsOptions};
-pub use topology::{Transport, TransportCall};
 
 use crate::CallError;
 use epoch::Epoch;
 use options::Settings;
-pub use slot_map::SLOTS;
-use slot_map::slot_of;
+pub use slot_map::{SLOTS, slot_of};
 use topology::Topology;
 
 /// Connections to the store. Clones share them; dropping the last clone closes them.
@@ -119,7 +120,7 @@ impl Link {
     /// Incremented whenever the store may have lost data: by a failover or a restart.
     pub fn epoch(&self) -> u64 {
         match &self.inner.topology {
-            Topology::Custom(transport) => transport.epoch(),
+            Topology::Custom(custom) => custom.transport.epoch(),
             _ => self.inner.epoch.now(),
         }
     }
@@ -142,14 +143,19 @@ impl Link {
     /// Observes [`Link::epoch`].
     pub(crate) fn epoch_changes(&self) -> watch::Receiver<u64> {
         match &self.inner.topology {
-            Topology::Custom(transport) => transport.changed(),
+            Topology::Custom(custom) => custom.transport.changed(),
             _ => self.inner.epoch.subscribe(),
         }
     }
 
     /// The slot of a key if the store is a Cluster: the keys of a call must share one.
     pub(crate) fn slot_of(&self, key: &[u8]) -> Option<u16> {
-        matches!(self.inner.topology, Topology::Cluster(_)).then(|| slot_of(key))
+        let is_cluster = match &self.inner.topology {
+            Topology::Cluster(_) => true,
+            Topology::Custom(custom) => custom.transport.is_cluster(),
+            _ => false,
+        };
+        is_cluster.then(|| slot_of(key))
     }
 }
 

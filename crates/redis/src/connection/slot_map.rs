@@ -37,7 +37,8 @@ pub(super) struct SlotRange {
 
 /// The slot of a key: the CRC-16 of its hash tag (the text between the first `{` and the next `}`),
 /// or of the whole key.
-pub(super) fn slot_of(key: &[u8]) -> u16 {
+#[must_use]
+pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % 16_384
 }
 

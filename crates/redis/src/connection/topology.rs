@@ -4,33 +4,29 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use redis::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::address::Endpoint;
 use super::cluster::Cluster;
+use super::custom::CustomStore;
 use super::epoch::{Epoch, IdentityCheck};
-use super::options::{LinkOptions, Settings, Target};
-use super::permit::{LATE_MAX, LateReply, WaitPermit};
+use super::options::{Settings, Target};
+use super::permit::WaitPermit;
 use super::sentinel::Sentinels;
 use super::server::{Server, ServerContext, ServerHealth};
 use super::slot_map::slot_of;
-use super::{Counters, count};
-use super::{Link, LinkInner};
+use super::Counters;
 use crate::CallError;
-use crate::call::Call;
 
 #[derive(Debug)]
 pub(super) enum Topology {
     Single(Arc<Server>),
     Sentinel(Sentinels),
     Cluster(Cluster),
-    Custom(Arc<dyn Transport>),
+    Custom(CustomStore),
 }
 
 /// State of a background task that discovers primaries.
@@ -106,7 +102,7 @@ impl Topology {
 
     pub(super) fn is_up(&self) -> bool {
         match self {
-            Self::Custom(transport) => transport.is_up(),
+            Self::Custom(custom) => custom.is_up(),
             _ => self.servers().iter().any(|server| server.state.is_up()),
         }
     }
@@ -174,75 +170,4 @@ impl Discovery {
             _ => Err(CallError::Down),
         }
     }
-}
-
-/// Carries script calls to a store.
-pub trait Transport: Send + Sync + Debug {
-    /// Sends a call. Dropping the future does not cancel it.
-    fn call(&self, call: TransportCall) -> BoxFuture<'static, Result<Value, CallError>>;
-
-    /// How often the store may have lost data; see [`Link::epoch`].
-    fn epoch(&self) -> u64;
-
-    /// Observes [`Transport::epoch`].
-    fn changed(&self) -> watch::Receiver<u64>;
-
-    /// Timeout of a call.
-    fn timeout(&self) -> Duration {
-        LinkOptions::default().timeout
-    }
-
-    /// Whether calls can succeed now.
-    fn is_up(&self) -> bool {
-        true
-    }
-}
-
-/// A call of a script.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TransportCall {
-    /// Source text of the script.
-    pub script: &'static str,
-    /// `KEYS`.
-    pub keys: Vec<Vec<u8>>,
-    /// `ARGV`.
-    pub args: Vec<Vec<u8>>,
-}
-
-impl Link {
-    /// A link over a transport of the caller.
-    #[must_use]
-    pub fn with_transport(transport: Arc<dyn Transport>) -> Self {
-        let inner = LinkInner {
-            settings: Arc::new(Settings::without_server(LinkOptions::default())),
-            counters: Arc::new(Counters::default()),
-            epoch: Arc::new(Epoch::new()),
-            topology: Topology::Custom(transport),
-            password_watch: None,
-        };
-        Self { inner: Arc::new(inner) }
-    }
-}
-
-/// Calls a script over a transport.
-pub(super) async fn call_over(
-    transport: &Arc<dyn Transport>,
-    call: &Call,
-    late_reply: LateReply,
-    counters: &Counters,
-) -> Result<Value, CallError> {
-    let Call { script, keys, args } = call;
-    let call = TransportCall { script: script.text, keys: keys.clone(), args: args.clone() };
-    let mut replying = transport.call(call);
-    if let Ok(reply) = timeout(transport.timeout(), &mut replying).await {
-        return reply;
-    }
-    counters.missed_deadline();
-    if late_reply == LateReply::Awaited
-        && let Ok(reply) = timeout(LATE_MAX, replying).await
-    {
-        count(&counters.late_replies);
-        return reply;
-    }
-    Err(CallError::TimedOut)
 }

@@ -45,7 +45,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         LimitPlan::Bucket { .. } => return None,
     };
     let first = case.hits.first()?;
-    let key = format!("{{sim|rule{}=id{}}}:e", first.rule, first.identity);
+    let key = format!("{{{}}}:e", case.history.keys[first.rule][first.identity]);
     let is_its = |sync: &&Synced| sync.keys.iter().any(|known| known.ends_with(&key));
     let forgot = case.history.faults.iter().filter_map(|(at, fault)| match fault {
         Fault::FailOver(lost_ms) => Some((at.saturating_sub(lost_ms * 1_000), *at)),
@@ -60,7 +60,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         count,
         per_us,
         slides,
-        edge_us: case.scenario.timeout_ms * 1_000 + 3_000,
+        edge_us: case.scenario.store.timeout_ms * 1_000 + 3_000,
         syncs: case.history.syncs.iter().filter(is_its).collect(),
         forgot: forgot.collect(),
         admitted: case.admitted(),

@@ -5,11 +5,26 @@ use std::collections::BTreeMap;
 use super::allowance::Allowance;
 use crate::world::Hit;
 
+/// Refill of a token bucket: an amount in a period.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refill {
+    pub(super) rate: u64,
+    pub(super) per_us: u64,
+}
+
+impl Refill {
+    /// Tokens of a span in microseconds.
+    pub(super) fn within(self, span_us: u64) -> u64 {
+        let tokens = u128::from(self.rate) * u128::from(span_us) / u128::from(self.per_us.max(1));
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+}
+
 /// Token bucket: no interval admits more than the burst and the refill of its length.
 /// `admitted` is in the order of the answers.
 pub(super) fn bucket(
     admitted: &[Hit],
-    rate: u64,
+    refill: Refill,
     burst: u64,
     allowance: &Allowance,
 ) -> Option<String> {
@@ -20,12 +35,14 @@ pub(super) fn bucket(
         for hit in admitted.iter().filter(|hit| hit.requested_us >= from) {
             sum += hit.cost;
             let span = hit.answered_us - from;
-            let max = burst + rate * span / 1_000_000 + allowance.between(from, hit.answered_us);
+            let max = burst + refill.within(span) + allowance.between(from, hit.answered_us);
             if sum > max && worst.as_ref().is_none_or(|(by, _)| sum - max > *by) {
                 let description = format!(
-                    "{sum} passed within {} ms up to {}, where a bucket of {burst} and {rate}/s has {max}",
+                    "{sum} passed within {} ms up to {}, where a bucket of {burst} and {} per {} ms has {max}",
                     span / 1_000,
-                    hit.answered_us
+                    hit.answered_us,
+                    refill.rate,
+                    refill.per_us / 1_000
                 );
                 worst = Some((sum - max, description));
             }

@@ -18,9 +18,12 @@ mod eventual;
 mod limits;
 mod usage;
 
+use std::collections::BTreeMap;
+
 use crate::scenario::{LevelPlan, LimitPlan, RulePlan, Scenario};
 use crate::world::{History, Hit};
 use allowance::Allowance;
+use limits::Refill;
 
 /// A violated property.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,14 +53,18 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
     if history.disagreements > 0 {
         violations.push(everywhere("script and core disagree".to_owned()));
     }
+    let mut hits_of: BTreeMap<(usize, usize), Vec<Hit>> = BTreeMap::new();
+    for hit in &history.hits {
+        hits_of.entry((hit.rule, hit.identity)).or_default().push(*hit);
+    }
     for (rule, plan) in scenario.rules.iter().enumerate() {
-        for identity in 0..plan.identities {
-            let is_its = |hit: &&Hit| hit.rule == rule && hit.identity == identity;
-            let hits = history.hits.iter().filter(is_its).copied().collect();
+        for identity in 0..plan.identities.len() {
+            let hits = hits_of.remove(&(rule, identity)).unwrap_or_default();
             let case = Case { scenario, history, plan, hits };
             violations.extend(case.judge().into_iter().map(|description| {
                 let level = plan.level;
-                Violation { subject: format!("rule{rule} id{identity} ({level:?})"), description }
+                let (rule, identity) = (&plan.name, &plan.identities[identity]);
+                Violation { subject: format!("{rule} {identity} ({level:?})"), description }
             }));
         }
     }
@@ -67,14 +74,18 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
 impl Case<'_> {
     fn judge(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for limit in &self.plan.limits {
-            // While rules change, either limit applies.
-            let max = if self.scenario.fault_plan.reloads() { self.scenario.reloaded } else { 0 };
-            let limit = limit.times(max.max(1_000));
+        if !self.plan.is_judged {
+            return found;
+        }
+        let reloads = self.scenario.fault_plan.reloads();
+        let limits = if reloads { &self.plan.loosest } else { &self.plan.limits };
+        for limit in limits.iter().copied() {
             found.extend(self.over(limit));
             found.extend(charges::judge(self, limit));
         }
-        found.extend(usage::judge(self));
+        if self.scenario.judges_usage && self.scenario.is_plain() {
+            found.extend(usage::judge(self));
+        }
         found
     }
 
@@ -85,8 +96,9 @@ impl Case<'_> {
         let allowance = Allowance::new(self, limit);
         let admitted = self.admitted();
         match limit {
-            LimitPlan::Bucket { rate, burst } => {
-                limits::bucket(&admitted, allowance.rate(rate), allowance.count(burst), &allowance)
+            LimitPlan::Bucket { rate, per_ms, burst } => {
+                let refill = Refill { rate: allowance.rate(rate), per_us: per_ms * 1_000 };
+                limits::bucket(&admitted, refill, allowance.count(burst), &allowance)
             }
             LimitPlan::Window { count, per_ms } => {
                 limits::fixed(&admitted, allowance.count(count), per_ms * 1_000, &allowance)

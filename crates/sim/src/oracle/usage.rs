@@ -75,15 +75,17 @@ fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
         |hit: &Hit| if hit.requested_us < from_us { hit.answered_us } else { hit.requested_us };
     hits.sort_by_key(at);
     let clock = ManualClock::new();
-    let rules = rules_of(&case.scenario.yaml(false)).ok()?;
+    let rules = rules_of(&case.scenario.revisions[0]).ok()?;
     let engine = Engine::builder(rules).clock(clock.clone()).build().ok()?;
     let mut passed = 0;
     for hit in &hits {
         clock.set(Timestamp::from_micros(at(hit)));
-        let (key, value) = (format!("rule{}", hit.rule), format!("id{}", hit.identity));
-        let entries = [Entry::new(&key, &value)];
+        let request = &case.scenario.requests[hit.request];
+        let (key, value) = &request.descriptors[0][0];
+        let entries = [Entry::new(key, value)];
         let descriptors = [Descriptor::of(&entries)];
-        let request = Request { domain: "sim", descriptors: &descriptors, hits: hit.cost };
+        let request =
+            Request { domain: &request.domain, descriptors: &descriptors, hits: hit.cost };
         if engine.check(&request).allowed && hit.requested_us >= from_us {
             passed += hit.cost;
         }
@@ -95,8 +97,7 @@ fn on_one_node(case: &Case<'_>, from_us: u64) -> Option<u64> {
 fn unfair(case: &Case<'_>) -> Option<String> {
     let first = case.hits.first()?;
     let streams = case.scenario.streams.iter();
-    let mut streams =
-        streams.filter(|stream| stream.rule == first.rule && stream.identity == first.identity);
+    let mut streams = streams.filter(|stream| stream.request == first.request);
     let pattern = streams.next()?.pattern;
     if !matches!(pattern, Pattern::Steady(_)) || streams.any(|stream| stream.pattern != pattern) {
         return None;

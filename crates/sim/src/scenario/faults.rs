@@ -41,15 +41,27 @@ pub enum Fault {
     Start(usize),
     /// The clock of a node is stepped by this many milliseconds.
     Step(usize, i64),
-    /// A node reloads its rules.
-    Reload(usize),
+    /// A node loads a revision of the rules.
+    Reload(usize, usize),
+    /// The network of one node changes; back to that of all, if `None`.
+    Link(usize, Option<Conditions>),
+    /// The store is unreachable and loses nothing: a shard of a Cluster, or all.
+    Down(Option<usize>),
+    /// The clock of the store is stepped by this many milliseconds.
+    StoreStep(i64),
 }
 
 /// Calls are delayed, lost and duplicated.
 const DEGRADED: Conditions =
-    Conditions { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40 };
+    Conditions { delay_ms: 4, late: (60, 400), lost: 30, unanswered: 30, twice: 40, least_ms: 0 };
 
 impl FaultPlan {
+    /// No faults, on a normal network.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 }
+    }
+
     pub(super) fn new(rng: &mut SimRng, nodes: usize, length_ms: u64) -> Self {
         let delay_ms = rng.choose(&[0, 1, 2, 3]);
         let conditions = Conditions { delay_ms, ..Conditions::NORMAL };
@@ -77,7 +89,7 @@ impl FaultPlan {
     /// Whether a node reloads its rules.
     #[must_use]
     pub fn reloads(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Reload(_)))
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Reload(..)))
     }
 }
 
@@ -125,6 +137,6 @@ fn one(
             let by = i64::try_from(rng.within(1, 5_000)).unwrap_or(1);
             then(from, Fault::Step(node, if rng.permille(500) { by } else { -by }));
         }
-        _ => (0..nodes).for_each(|node| then(from + rng.within(0, 200), Fault::Reload(node))),
+        _ => (0..nodes).for_each(|node| then(from + rng.within(0, 200), Fault::Reload(node, 1))),
     }
 }

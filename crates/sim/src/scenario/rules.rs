@@ -1,18 +1,24 @@
-//! Generated rules.
+//! Rules as the oracle knows them; generated ones, and their YAML.
 
 use crate::rng::SimRng;
 
-/// A generated rule.
+/// A rule.
 #[derive(Debug, Clone)]
 pub struct RulePlan {
+    /// Name in reports; generated rules are keys of this name.
+    pub name: String,
     /// Limits; all of them apply.
     pub limits: Vec<LimitPlan>,
+    /// The loosest that each limit ever is: while rules change, either revision applies.
+    pub loosest: Vec<LimitPlan>,
     /// Consistency level.
     pub level: LevelPlan,
     /// Store failure policy.
     pub policy: Policy,
-    /// Number of identities.
-    pub identities: usize,
+    /// Names of its identities.
+    pub identities: Vec<String>,
+    /// Whether the oracle knows what its limits guarantee.
+    pub is_judged: bool,
 }
 
 /// A limit with the numbers for the oracle.
@@ -20,8 +26,10 @@ pub struct RulePlan {
 pub enum LimitPlan {
     /// Token bucket.
     Bucket {
-        /// Refill per second.
+        /// Refill in a period.
         rate: u64,
+        /// Length of the period in milliseconds.
+        per_ms: u64,
         /// Capacity.
         burst: u64,
     },
@@ -64,10 +72,12 @@ pub enum Policy {
     Deny,
     /// Nodes admit their local share.
     Local,
+    /// All hits are admitted.
+    Allow,
 }
 
 impl RulePlan {
-    pub(super) fn new(rng: &mut SimRng) -> Self {
+    pub(super) fn new(rng: &mut SimRng, index: usize) -> Self {
         let level = match rng.within(0, 9) {
             0..=2 => LevelPlan::Strict,
             3 => LevelPlan::Hot,
@@ -85,7 +95,7 @@ impl RulePlan {
                 // Sometimes hardly more than the cost of one hit.
                 let max = if rng.permille(250) { 6 } else { rate.max(30) };
                 let burst = rng.within(3, max);
-                limits.push(LimitPlan::Bucket { rate, burst });
+                limits.push(LimitPlan::Bucket { rate, per_ms: 1_000, burst });
                 if rng.permille(300) {
                     let (count, per_ms) = (rate, 1_000);
                     limits.push(LimitPlan::Window { count, per_ms });
@@ -101,7 +111,24 @@ impl RulePlan {
             }
         }
         let policy = if rng.permille(200) { Policy::Local } else { Policy::Deny };
-        Self { limits, level, policy, identities: rng.choose(&[1, 1, 2]) }
+        let identities = (0..rng.choose(&[1, 1, 2])).map(|id| format!("id{id}")).collect();
+        let loosest = limits.clone();
+        let name = format!("rule{index}");
+        Self { name, limits, loosest, level, policy, identities, is_judged: true }
+    }
+
+    /// A rule of one identity that never changes.
+    #[must_use]
+    pub fn fixed(limits: Vec<LimitPlan>, level: LevelPlan) -> Self {
+        Self {
+            name: "rule0".to_owned(),
+            loosest: limits.clone(),
+            limits,
+            level,
+            policy: Policy::Deny,
+            identities: vec!["id0".to_owned()],
+            is_judged: true,
+        }
     }
 
     /// Approximate throughput per second.
@@ -115,13 +142,14 @@ impl RulePlan {
     #[must_use]
     pub fn recovery_ms(&self) -> u64 {
         let each = self.limits.iter().map(|limit| match *limit {
-            LimitPlan::Bucket { rate, burst } => burst * 1_000 / rate,
+            LimitPlan::Bucket { rate, per_ms, burst } => burst * per_ms / rate,
             LimitPlan::Window { per_ms, .. } | LimitPlan::Sliding { per_ms, .. } => per_ms * 2,
         });
         each.max().unwrap_or(0)
     }
 
-    pub(super) fn yaml(&self, index: usize, thousandths: u64) -> String {
+    pub(super) fn yaml(&self, thousandths: u64) -> String {
+        let name = &self.name;
         let each = self.limits.iter().enumerate();
         let limits: String = each.map(|(no, limit)| limit.times(thousandths).yaml(no)).collect();
         let level = match self.level {
@@ -135,9 +163,10 @@ impl RulePlan {
         let policy = match self.policy {
             Policy::Deny => "deny",
             Policy::Local => "local",
+            Policy::Allow => "allow",
         };
         format!(
-            "  - key: rule{index}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
+            "  - key: {name}\n    consistency: {level}\n    on_store_failure: {policy}\n    limits:\n{limits}"
         )
     }
 }
@@ -153,7 +182,9 @@ impl LimitPlan {
     pub fn times(self, thousandths: u64) -> Self {
         let times = |number: u64| (number * thousandths / 1_000).max(1);
         match self {
-            Self::Bucket { rate, burst } => Self::Bucket { rate: times(rate), burst: times(burst) },
+            Self::Bucket { rate, per_ms, burst } => {
+                Self::Bucket { rate: times(rate), per_ms, burst: times(burst) }
+            }
             Self::Window { count, per_ms } => Self::Window { count: times(count), per_ms },
             Self::Sliding { count, per_ms } => Self::Sliding { count: times(count), per_ms },
         }
@@ -170,17 +201,16 @@ impl LimitPlan {
 
     fn per_second(&self) -> u64 {
         match *self {
-            Self::Bucket { rate, .. } => rate,
-            Self::Window { count, per_ms } | Self::Sliding { count, per_ms } => {
-                (count * 1_000 / per_ms).max(1)
-            }
+            Self::Bucket { rate: count, per_ms, .. }
+            | Self::Window { count, per_ms }
+            | Self::Sliding { count, per_ms } => (count * 1_000 / per_ms).max(1),
         }
     }
 
     fn yaml(self, no: usize) -> String {
         let settings = match self {
-            Self::Bucket { rate, burst } => {
-                format!("algorithm: token_bucket, rate: {rate}/s, burst: {burst}")
+            Self::Bucket { rate, per_ms, burst } => {
+                format!("algorithm: token_bucket, rate: {rate} per {per_ms}ms, burst: {burst}")
             }
             Self::Window { count, per_ms } => {
                 format!("algorithm: fixed_window, rate: {count} per {per_ms}ms")
