@@ -16,6 +16,7 @@ mod replay;
 mod rule_store;
 mod rules;
 mod serve;
+mod simulate;
 mod top;
 mod try_limit;
 mod tune;
@@ -65,6 +66,8 @@ enum Command {
     Rules(rule_store::RulesArgs),
     /// Run the service: Envoy's rate limit service, HTTP, RESP and metrics
     Serve(Box<serve::ServeArgs>),
+    /// Simulate a fleet, its store and its clients under faults
+    Simulate(Box<simulate::SimulateArgs>),
     /// Show the traffic of a running node in the terminal
     Top(top::TopArgs),
     /// Run operations against a limit on virtual time
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Rules(args) => rule_store::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Try(args) => try_limit::run(&args),
         Command::Tune(args) => tune::run(&args),

@@ -9,17 +9,21 @@
 //! | `world` | execution of a scenario |
 //! | `client`, `node`, `net`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
 //! | `oracle` | properties that a history must have |
+//! | `figures` | figures of a run, for reports |
+//! | `spread` | several seeds, sweeps of a variable |
 //! | `table` | measured excess of eventual rules |
 //! | `accuracy` | accuracy of the consistency levels on several nodes |
 //! | `rng`, `trace` | random numbers, event log |
 
 pub mod accuracy;
 mod client;
+pub mod figures;
 mod net;
 mod node;
 pub mod oracle;
 mod rng;
 mod scenario;
+pub mod spread;
 pub mod store;
 pub mod table;
 mod time;

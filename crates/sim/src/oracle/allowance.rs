@@ -13,6 +13,13 @@ use crate::world::Hit;
 /// Time until nodes have re-pushed lost data without other faults: a few calls.
 const SYNCED_AFTER_US: u64 = 150_000;
 
+/// Time until an open circuit breaker is probed.
+const PROBED_AFTER_US: u64 = 2_000_000;
+/// A refund has reached the store after this time, however late and duplicated.
+const REFUNDED_AFTER_US: u64 = 3_000_000;
+/// Longest life of a lease.
+const LEASE_US: u64 = 5_000_000;
+
 /// Permitted excess above a limit.
 pub(super) struct Allowance {
     /// Excess between two times: the data loss and the end of the re-push.
@@ -44,6 +51,12 @@ impl Allowance {
             gifts.push((*at, synced_by, beyond.min(limit.capacity())));
         }
         let fails = !scenario.is_fault_free() && case.plan.policy == Policy::Local;
+        // A refund gives its quota again.
+        let refunds = case.hits.iter().filter_map(|hit| Some((hit.refunded_us?, hit.cost)));
+        gifts.extend(refunds.map(|(at, cost)| (at, at + REFUNDED_AFTER_US, cost)));
+        // What an ended lease gave back is granted again, while its holder still spends it.
+        let steps = faults.iter().filter(|(_, fault)| matches!(fault, Fault::StoreStep(1..)));
+        gifts.extend(steps.map(|(at, _)| (*at, at + LEASE_US, held_at(case, *at))));
         let max_cost = case.hits.iter().map(|hit| hit.cost).max().unwrap_or(1);
         let shares = fails.then(|| max_cost * scenario.clocks.len() as u64);
         Self { gifts, shares }
@@ -91,7 +104,8 @@ pub(super) fn synced_by(case: &Case<'_>, at_us: u64) -> u64 {
     } else {
         faults.last().map(|(at, _)| at.saturating_add(1_000_000))
     };
-    last.unwrap_or(at_us).saturating_add(SYNCED_AFTER_US)
+    let probed = if case.scenario.store.has_breaker { PROBED_AFTER_US } else { 0 };
+    last.unwrap_or(at_us).saturating_add(SYNCED_AFTER_US + probed)
 }
 
 /// Processes that had ended by this time.

@@ -72,12 +72,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
         return None;
     }
     let apart_us = sync_ms.max(GOOD_MIN_MS) * 1_000 + window.edge_us + 2_000;
-    // Counts are pushed twice per interval and fresh for one, plus the maximum time of the calls.
-    let calls_us = (4 * case.scenario.fault_plan.conditions.delay_ms + 6) * 1_000;
-    let bound_us = case
-        .scenario
-        .is_fault_free()
-        .then_some((sync_ms.max(GOOD_MIN_MS) + sync_ms / 2) * 1_000 + calls_us);
+    let bound_us = case.scenario.is_fault_free().then_some(news_us(case, sync_ms));
     let judged = window.admitted.iter().enumerate();
     judged.into_iter().find_map(|(index, hit)| {
         window
@@ -85,6 +80,14 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
             .or_else(|| window.is_too_late(hit, apart_us))
             .or_else(|| window.is_beyond(index, hit, bound_us?))
     })
+}
+
+/// Age from which a node knows its peers' hits: counts are pushed twice per interval and fresh for
+/// one, plus the maximum time of the calls.
+pub(super) fn news_us(case: &Case<'_>, sync_ms: u64) -> u64 {
+    let latency = case.scenario.store.latency.last().map_or(0, |(_, ms)| *ms);
+    let calls_ms = 4 * case.scenario.fault_plan.conditions.delay_ms + 2 * latency + 6;
+    (sync_ms.max(GOOD_MIN_MS) + sync_ms / 2 + calls_ms) * 1_000
 }
 
 impl Window<'_> {

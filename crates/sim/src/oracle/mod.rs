@@ -9,12 +9,14 @@
 //! | `limits` | never more than the limit and the allowance |
 //! | `allowance` | the excess that the level and the faults permit |
 //! | `charges` | admitted and leased quota was charged |
+//! | `excess` | measured excess and its bound, for reports |
 //! | `eventual` | the excess of eventual rules is bounded by the sync interval |
 //! | `usage` | the quota is used; no identity starves; nodes with equal demand have about equal shares |
 
 mod allowance;
 mod charges;
 mod eventual;
+mod excess;
 mod limits;
 mod usage;
 
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 use crate::scenario::{LevelPlan, LimitPlan, RulePlan, Scenario};
 use crate::world::{History, Hit};
 use allowance::Allowance;
+pub use excess::{bound_of, excess_of};
 use limits::Refill;
 
 /// A violated property.
@@ -74,7 +77,7 @@ pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
 impl Case<'_> {
     fn judge(&self) -> Vec<String> {
         let mut found = Vec::new();
-        if !self.plan.is_judged {
+        if !self.plan.is_judged || self.plan.is_open(self.scenario) {
             return found;
         }
         let reloads = self.scenario.fault_plan.reloads();

@@ -11,6 +11,7 @@ pub use rules::{LevelPlan, LimitPlan, Policy, RulePlan};
 pub use traffic::{Arrival, Pattern, RequestPlan, StepPlan, Stream, Usage};
 pub use written::{ScenarioError, read};
 
+use crate::net::Conditions;
 use crate::rng::SimRng;
 
 /// A scenario.
@@ -140,10 +141,14 @@ impl Scenario {
         recovered_ms(&self.rules, &self.fault_plan, &self.store)
     }
 
-    /// Whether there are no faults.
+    /// Whether there are no faults, and each call is answered in time.
     #[must_use]
     pub fn is_fault_free(&self) -> bool {
+        let Conditions { delay_ms, late, lost, unanswered, twice, .. } = self.fault_plan.conditions;
+        let latency = self.store.latency.last().map_or(0, |(_, ms)| *ms);
         self.fault_plan.faults.is_empty()
+            && (late.0, lost, unanswered, twice) == (0, 0, 0, 0)
+            && 2 * delay_ms + latency < self.store.timeout_ms
     }
 
     /// Whether each request is charged to one counter, and stays charged.

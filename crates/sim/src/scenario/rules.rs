@@ -1,5 +1,6 @@
 //! Rules as the oracle knows them; generated ones, and their YAML.
 
+use super::Scenario;
 use crate::rng::SimRng;
 
 /// A rule.
@@ -63,6 +64,19 @@ pub enum LevelPlan {
         /// Sync interval in milliseconds.
         sync_ms: u64,
     },
+}
+
+impl LevelPlan {
+    /// As rule files write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Hot => "hot_keys",
+            Self::Leased => "leased",
+            Self::Eventual { .. } => "eventual",
+        }
+    }
 }
 
 /// Store failure policy.
@@ -131,6 +145,12 @@ impl RulePlan {
         }
     }
 
+    /// Whether it admits everything while the store is unavailable, and the store may be.
+    #[must_use]
+    pub fn is_open(&self, scenario: &Scenario) -> bool {
+        self.policy == Policy::Allow && !scenario.is_fault_free()
+    }
+
     /// Approximate throughput per second.
     #[must_use]
     pub fn per_second(&self) -> u64 {
@@ -187,6 +207,15 @@ impl LimitPlan {
             }
             Self::Window { count, per_ms } => Self::Window { count: times(count), per_ms },
             Self::Sliding { count, per_ms } => Self::Sliding { count: times(count), per_ms },
+        }
+    }
+
+    /// Length of its window in milliseconds, if it has one.
+    #[must_use]
+    pub const fn per_ms(&self) -> Option<u64> {
+        match *self {
+            Self::Bucket { .. } => None,
+            Self::Window { per_ms, .. } | Self::Sliding { per_ms, .. } => Some(per_ms),
         }
     }
 
