@@ -17,6 +17,7 @@ mod rule_store;
 mod rules;
 mod serve;
 mod simulate;
+mod simulate_plan;
 mod top;
 mod try_limit;
 mod tune;

@@ -15,6 +15,7 @@ use sluicegate_sim::Scenario;
 use sluicegate_sim::figures::Figures;
 use sluicegate_sim::spread::{self, Sweep};
 
+use crate::simulate_plan::{self, PlanArgs};
 use crate::written;
 
 /// Arguments of `simulate`.
@@ -25,10 +26,13 @@ use crate::written;
     sluicegate simulate outage.yaml\n  \
     sluicegate simulate outage.yaml --report outage.html\n  \
     sluicegate simulate outage.yaml --seeds 50      the spread, and the worst seed\n  \
-    sluicegate simulate fleet.yaml --sweep nodes=1,2,4,8 --svg nodes.svg\n\n\
+    sluicegate simulate fleet.yaml --sweep nodes=1,2,4,8 --svg nodes.svg\n  \
+    sluicegate simulate plan --nodes 20 --rate 50000 --keys 2000\n\n\
     Examples of scenarios: store-outage, leased, eventual-skew, failover, cluster, rollout.\n\
     Exit code: 0 if no bound was violated, 1 if one was or the scenario is invalid.")]
 pub(crate) struct SimulateArgs {
+    #[command(subcommand)]
+    command: Option<SimulateCommand>,
     /// The scenario (YAML); `-` is standard input
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
@@ -60,11 +64,20 @@ pub(crate) struct SimulateArgs {
     trace: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum SimulateCommand {
+    /// Estimate the load on the store and the accuracy of a fleet, of any size
+    Plan(PlanArgs),
+}
+
 /// The longest scenario.
 const SCENARIO_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs `simulate`.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(SimulateCommand::Plan(args)) = &args.command {
+        return simulate_plan::run(args);
+    }
     if let Some(name) = &args.example {
         return print_example(name);
     }
@@ -184,7 +197,8 @@ const fn code(is_violated: bool) -> ExitCode {
     if is_violated { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+/// Prints to standard output; a closed pipe is not an error.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     written(io::stdout().lock().write_all(text.as_bytes()))?;
     Ok(())
 }

@@ -39,7 +39,7 @@ pub struct Figures {
     pub timeline: Vec<TimelineFigures>,
 }
 
-/// Decisions by what decided them.
+/// Decisions by what decided them; each descriptor of a request is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origins {
     /// The store.
@@ -130,7 +130,7 @@ impl Figures {
             requests: first.len() as u64,
             allowed: count(true) as u64,
             calls: history.calls,
-            origins: origins(history, &first),
+            origins: origins(history),
             latency_ms: (at(500), at(990), at(1_000)),
             rules: rules(outcome, &reference),
             clients: clients(scenario, &first),
@@ -160,8 +160,8 @@ impl Figures {
     }
 }
 
-fn origins(history: &History, first: &[&Hit]) -> Origins {
-    let of = |level: Level| first.iter().filter(|hit| hit.origin == level).count() as u64;
+fn origins(history: &History) -> Origins {
+    let of = |level: Level| history.hits.iter().filter(|hit| hit.origin == level).count() as u64;
     let [local_share, policies @ ..] = history.totals.fallbacks;
     let failure_policy = policies.iter().sum();
     let cached_denial = history.totals.cached_denials;
@@ -199,30 +199,28 @@ fn rules(outcome: &Outcome, reference: &Reference) -> Vec<RuleFigures> {
 }
 
 fn clients(scenario: &Scenario, first: &[&Hit]) -> Vec<ClientFigures> {
-    let mut of: BTreeMap<usize, (u64, u64, u64, Option<u64>)> = BTreeMap::new();
+    let mut of: BTreeMap<Vec<(usize, usize)>, (ClientFigures, Option<u64>)> = BTreeMap::new();
     for hit in first {
-        let (allowed, denied, longest, since) = of.entry(hit.request).or_default();
+        let steps = &scenario.requests[hit.request].steps;
+        let key = steps.iter().map(|step| (step.rule, step.identity)).collect();
+        let (client, since) = of.entry(key).or_insert_with(|| {
+            let names = steps.iter().map(|step| {
+                let rule = &scenario.rules[step.rule];
+                format!("{}: {}", rule.name, rule.identities[step.identity])
+            });
+            let name = names.collect::<Vec<_>>().join(", ");
+            (ClientFigures { name, allowed: 0, denied: 0, longest_denial_ms: 0 }, None)
+        });
         if hit.allowed {
-            *allowed += 1;
+            client.allowed += 1;
             *since = None;
         } else {
-            *denied += 1;
-            let since = *since.get_or_insert(hit.requested_us);
-            *longest = (*longest).max(hit.answered_us.saturating_sub(since) / 1_000);
+            client.denied += 1;
+            let denied_ms = hit.answered_us.saturating_sub(*since.get_or_insert(hit.requested_us));
+            client.longest_denial_ms = client.longest_denial_ms.max(denied_ms / 1_000);
         }
     }
-    let name = |request: usize| {
-        let steps = scenario.requests[request].steps.iter();
-        let names = steps.map(|step| {
-            let rule = &scenario.rules[step.rule];
-            format!("{}: {}", rule.name, rule.identities[step.identity])
-        });
-        names.collect::<Vec<_>>().join(", ")
-    };
-    let each = of.into_iter().map(|(request, (allowed, denied, longest_denial_ms, _))| {
-        ClientFigures { name: name(request), allowed, denied, longest_denial_ms }
-    });
-    each.collect()
+    of.into_values().map(|(client, _)| client).collect()
 }
 
 fn timeline(

@@ -9,6 +9,7 @@
 //! | `world` | execution of a scenario |
 //! | `client`, `node`, `net`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
 //! | `oracle` | properties that a history must have |
+//! | `capacity` | model of fleets that are too large to simulate |
 //! | `figures` | figures of a run, for reports |
 //! | `spread` | several seeds, sweeps of a variable |
 //! | `table` | measured excess of eventual rules |
@@ -16,6 +17,7 @@
 //! | `rng`, `trace` | random numbers, event log |
 
 pub mod accuracy;
+pub mod capacity;
 mod client;
 pub mod figures;
 mod net;

@@ -51,7 +51,7 @@ pub struct Hit {
 }
 
 /// History of a world.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct History {
     /// All answered hits, in the order of the answers.
     pub hits: Vec<Hit>,
@@ -381,9 +381,8 @@ impl World<'_> {
     async fn sample(&mut self) {
         let at_us = self.truth.now_us();
         for request in &*self.requests {
-            let Some(StepPlan { rule, identity, .. }) = request.steps.first().copied() else {
-                continue;
-            };
+            // A sample of one counter takes no time.
+            let [StepPlan { rule, identity, .. }] = *request.steps else { continue };
             let plan = &self.scenario.rules[rule];
             let is_eventual = matches!(plan.level, LevelPlan::Eventual { .. });
             if is_eventual || identity >= SAMPLED || !plan.is_judged {

@@ -39,9 +39,11 @@ pub fn run_report(
         svg: timeline_plot(outcome, figures)?,
         description: "requests per second over time, with events".to_owned(),
     };
-    let origins = origin_parts(figures.origins).into_iter();
+    let origins = origin_parts(figures.origins);
+    let total: u64 = origins.iter().map(|(_, count)| count).sum();
+    let origins = origins.into_iter();
     let origins = origins.map(|(name, count)| {
-        let share = count as f64 * 100.0 / figures.requests.max(1) as f64;
+        let share = count as f64 * 100.0 / total.max(1) as f64;
         vec![name.to_owned(), count.to_string(), format!("{share:.1}")]
     });
     let events = events(outcome).into_iter();

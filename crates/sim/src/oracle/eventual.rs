@@ -86,7 +86,7 @@ pub(super) fn judge(case: &Case<'_>, limit: LimitPlan, sync_ms: u64) -> Option<S
 /// one, plus the maximum time of the calls.
 pub(super) fn news_us(case: &Case<'_>, sync_ms: u64) -> u64 {
     let latency = case.scenario.store.latency.last().map_or(0, |(_, ms)| *ms);
-    let calls_ms = 4 * case.scenario.fault_plan.conditions.delay_ms + 2 * latency + 6;
+    let calls_ms = 4 * case.scenario.delay_max_ms() + 2 * latency + 6;
     (sync_ms.max(GOOD_MIN_MS) + sync_ms / 2 + calls_ms) * 1_000
 }
 

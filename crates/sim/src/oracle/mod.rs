@@ -11,6 +11,7 @@
 //! | `charges` | admitted and leased quota was charged |
 //! | `excess` | measured excess and its bound, for reports |
 //! | `eventual` | the excess of eventual rules is bounded by the sync interval |
+//! | `store_time` | the history by the store's clock |
 //! | `usage` | the quota is used; no identity starves; nodes with equal demand have about equal shares |
 
 mod allowance;
@@ -18,6 +19,7 @@ mod charges;
 mod eventual;
 mod excess;
 mod limits;
+mod store_time;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -49,6 +51,8 @@ struct Case<'a> {
 /// All violations of a history.
 #[must_use]
 pub fn judge(scenario: &Scenario, history: &History) -> Vec<Violation> {
+    let mapped = store_time::in_store_time(history);
+    let history = mapped.as_ref().unwrap_or(history);
     let mut violations = Vec::new();
     let everywhere =
         |description: String| Violation { subject: "the store".to_owned(), description };
@@ -94,6 +98,10 @@ impl Case<'_> {
 
     fn over(&self, limit: LimitPlan) -> Option<String> {
         if let LevelPlan::Eventual { sync_ms } = self.plan.level {
+            // Its windows are in the store's time, and its exchanges in true time.
+            if self.scenario.fault_plan.steps_store() {
+                return None;
+            }
             return eventual::judge(self, limit, sync_ms);
         }
         let allowance = Allowance::new(self, limit);

@@ -86,6 +86,18 @@ impl FaultPlan {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Stop(_) | Fault::Crash(_)))
     }
 
+    /// Whether the store loses data.
+    #[must_use]
+    pub fn loses_data(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::FailOver(_) | Fault::LoseAll))
+    }
+
+    /// Whether the clock of the store is stepped.
+    #[must_use]
+    pub fn steps_store(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StoreStep(_)))
+    }
+
     /// Whether a node reloads its rules.
     #[must_use]
     pub fn reloads(&self) -> bool {

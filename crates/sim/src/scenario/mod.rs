@@ -2,6 +2,7 @@
 
 mod compiled;
 mod faults;
+mod features;
 mod rules;
 mod traffic;
 mod written;
@@ -78,7 +79,7 @@ impl Scenario {
         let clocks: Vec<_> = (0..nodes).map(|_| clock(&mut rng)).collect();
         let count = rng.choose(&[1, 1, 2]);
         let mut rules: Vec<_> = (0..count).map(|index| RulePlan::new(&mut rng, index)).collect();
-        let mut streams = traffic::streams(&mut rng, &rules, nodes, length_ms);
+        let streams = traffic::streams(&mut rng, &rules, nodes, length_ms);
         let fault_plan = FaultPlan::new(&mut rng, nodes, length_ms);
         let start_us = 1_700_000_000_000_000 + rng.within(0, 2_000_000);
         let reloaded = rng.choose(&[500, 800, 1_250, 2_000]);
@@ -93,13 +94,7 @@ impl Scenario {
             let loosest = rule.limits.iter().map(|limit| limit.times(reloaded.max(1_000)));
             rule.loosest = loosest.collect();
         }
-        // Long enough to observe the recovery.
-        let length_ms = match fault_plan.faults.is_empty() {
-            true => length_ms,
-            false => length_ms.max(recovered_ms(&rules, &fault_plan, &store) + TAIL_MS),
-        };
-        streams.iter_mut().for_each(|stream| stream.span_ms = (0, length_ms));
-        Self {
+        let mut scenario = Self {
             name: String::new(),
             seed,
             length_ms,
@@ -113,7 +108,15 @@ impl Scenario {
             fault_plan,
             store,
             judges_usage: true,
+        };
+        features::add(&mut scenario);
+        // Long enough to observe the recovery.
+        if !scenario.fault_plan.faults.is_empty() {
+            scenario.length_ms = length_ms.max(scenario.recovered_ms() + TAIL_MS);
         }
+        let length_ms = scenario.length_ms;
+        scenario.streams.iter_mut().for_each(|stream| stream.span_ms = (0, length_ms));
+        scenario
     }
 
     /// A world without faults: one rule of one identity, and steady clients, one on each node.
@@ -131,24 +134,47 @@ impl Scenario {
             rules,
             streams: (0..nodes).map(stream).collect(),
             fault_plan: FaultPlan::none(),
-            ..Self::new(1)
+            store: StorePlan { timeout_ms: 20, latency: Vec::new(), shards: 1, has_breaker: false },
+            name: String::new(),
+            seed: 1,
+            judges_usage: true,
         }
     }
 
     /// Time of full recovery, in milliseconds.
     #[must_use]
     pub fn recovered_ms(&self) -> u64 {
-        recovered_ms(&self.rules, &self.fault_plan, &self.store)
+        let Self { rules, fault_plan, store, .. } = self;
+        let recovery = rules.iter().map(RulePlan::recovery_ms).max().unwrap_or(0);
+        let membership = if fault_plan.stops_nodes() { MEMBERSHIP_MS } else { 0 };
+        let breaker = if store.has_breaker { BREAKER_MS } else { 0 };
+        fault_plan.over_ms + membership + LAST_WORD_MS + breaker + recovery
     }
 
     /// Whether there are no faults, and each call is answered in time.
     #[must_use]
     pub fn is_fault_free(&self) -> bool {
-        let Conditions { delay_ms, late, lost, unanswered, twice, .. } = self.fault_plan.conditions;
         let latency = self.store.latency.last().map_or(0, |(_, ms)| *ms);
-        self.fault_plan.faults.is_empty()
-            && (late.0, lost, unanswered, twice) == (0, 0, 0, 0)
-            && 2 * delay_ms + latency < self.store.timeout_ms
+        let is_reliable = |conditions: &Conditions| {
+            let Conditions { delay_ms, late, lost, unanswered, twice, .. } = *conditions;
+            (late.0, lost, unanswered, twice) == (0, 0, 0, 0)
+                && 2 * delay_ms + latency < self.store.timeout_ms
+        };
+        let are_links = self.fault_plan.faults.iter().all(|(_, fault)| match fault {
+            Fault::Link(_, Some(conditions)) => is_reliable(conditions),
+            _ => false,
+        });
+        are_links && is_reliable(&self.fault_plan.conditions)
+    }
+
+    /// Longest delay of a reliable network in one direction, in milliseconds.
+    #[must_use]
+    pub fn delay_max_ms(&self) -> u64 {
+        let of_links = self.fault_plan.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Link(_, Some(conditions)) => Some(conditions.delay_ms),
+            _ => None,
+        });
+        of_links.max().unwrap_or(0).max(self.fault_plan.conditions.delay_ms)
     }
 
     /// Whether each request is charged to one counter, and stays charged.
@@ -164,13 +190,6 @@ impl Scenario {
 fn yaml(rules: &[RulePlan], thousandths: u64) -> String {
     let each = rules.iter().map(|rule| rule.yaml(thousandths));
     format!("domain: sim\ndescriptors:\n{}", each.collect::<String>())
-}
-
-fn recovered_ms(rules: &[RulePlan], fault_plan: &FaultPlan, store: &StorePlan) -> u64 {
-    let recovery = rules.iter().map(RulePlan::recovery_ms).max().unwrap_or(0);
-    let membership = if fault_plan.stops_nodes() { MEMBERSHIP_MS } else { 0 };
-    let breaker = if store.has_breaker { BREAKER_MS } else { 0 };
-    fault_plan.over_ms + membership + LAST_WORD_MS + breaker + recovery
 }
 
 fn clock(rng: &mut SimRng) -> (i64, i64) {
