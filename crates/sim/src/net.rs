@@ -223,6 +223,11 @@ impl Net {
         self.state.lock().shards.iter_mut().for_each(|shard| shard.is_down = false);
     }
 
+    /// Whether any primary accepts connections.
+    fn is_up(&self) -> bool {
+        self.state.lock().shards.iter().any(|shard| !shard.is_down)
+    }
+
     /// Steps the clock of the store.
     pub(crate) fn step_clock(&self, by_us: i64) {
         self.state.lock().ahead_us += by_us;
@@ -510,7 +515,7 @@ impl Transport for Shared {
     }
 
     fn is_up(&self) -> bool {
-        !self.0.is_cut.load(Ordering::Relaxed)
+        !self.0.is_cut.load(Ordering::Relaxed) && (!self.0.has_breaker || self.0.net.is_up())
     }
 
     fn is_cluster(&self) -> bool {

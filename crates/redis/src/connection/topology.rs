@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
+use super::Counters;
 use super::address::Endpoint;
 use super::cluster::Cluster;
 use super::custom::CustomStore;
@@ -18,7 +19,6 @@ use super::permit::WaitPermit;
 use super::sentinel::Sentinels;
 use super::server::{Server, ServerContext, ServerHealth};
 use super::slot_map::slot_of;
-use super::Counters;
 use crate::CallError;
 
 #[derive(Debug)]

@@ -99,8 +99,9 @@ pub(super) fn sliding(
         let window = hit.answered_us / per_us;
         let (from, at) = (window * per_us, hit.answered_us);
         let sum = |from: u64, to: u64| -> u64 {
-            let within = |hit: &&Hit| hit.requested_us >= from && hit.answered_us <= to;
-            admitted.iter().filter(within).map(|hit| hit.cost).sum()
+            let first = admitted.partition_point(|hit| hit.answered_us < from);
+            let within = admitted[first..].iter().take_while(|hit| hit.answered_us <= to);
+            within.filter(|hit| hit.requested_us >= from).map(|hit| hit.cost).sum()
         };
         let current = sum(from, at);
         let before = sum(from.saturating_sub(per_us), from.saturating_sub(1));
