@@ -199,7 +199,7 @@ fn rules(outcome: &Outcome, reference: &Reference) -> Vec<RuleFigures> {
 }
 
 fn clients(scenario: &Scenario, first: &[&Hit]) -> Vec<ClientFigures> {
-    let mut of: BTreeMap<Vec<(usize, usize)>, (ClientFigures, Option<u64>)> = BTreeMap::new();
+    let mut of = BTreeMap::<Vec<(usize, usize)>, (ClientFigures, Option<u64>)>::new();
     for hit in first {
         let steps = &scenario.requests[hit.request].steps;
         let key = steps.iter().map(|step| (step.rule, step.identity)).collect();

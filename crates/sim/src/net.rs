@@ -119,8 +119,6 @@ struct Fate {
     is_known: bool,
 }
 
-const SLOT_COUNT: usize = SLOTS as usize;
-
 /// Process number of the observer.
 pub(crate) const OBSERVER: u64 = 0;
 
@@ -240,7 +238,7 @@ impl Net {
     /// The shard of a call: that of its first key.
     fn shard_of(&self, sent: &TransportCall) -> usize {
         let slot = sent.keys.first().map_or(0, |key| usize::from(slot_of(key)));
-        slot * self.state.lock().shards.len() / SLOT_COUNT
+        slot * self.state.lock().shards.len() / SLOTS
     }
 
     /// Unexpected errors, and the number of calls.

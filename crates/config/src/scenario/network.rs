@@ -57,7 +57,7 @@ fn late(value: &Value<'_, '_>, report: &mut Report) -> Result<(u64, u64), Report
 pub(super) fn millis(text: &str) -> Result<u64, UnitError> {
     let us = units::span_or_zero(text)?.as_micros();
     let got = quoted(text);
-    if us % 1_000 != 0 {
+    if !us.is_multiple_of(1_000) {
         return Err(UnitError::new(format!(
             "must be whole milliseconds, got {got}; the simulated clock has no finer time"
         )));
@@ -89,7 +89,7 @@ pub(super) fn share(text: &str) -> Result<u64, UnitError> {
     let number = text.trim().strip_suffix('%').ok_or_else(wrong)?;
     // In thousandths of a percent.
     let share = units::decimal(number).map_err(|_| wrong())?;
-    if share % 100 == 0 && share <= 100_000 { Ok(share / 100) } else { Err(wrong()) }
+    if share.is_multiple_of(100) && share <= 100_000 { Ok(share / 100) } else { Err(wrong()) }
 }
 
 /// A rate in thousandths of requests per second.

@@ -188,5 +188,5 @@ fn limit_of(limit: &LimitConfig) -> Option<LimitPlan> {
 
 fn parts(rate: Rate) -> Option<(u64, u64)> {
     let us = rate.period().as_micros();
-    (us >= 1_000 && us % 1_000 == 0).then(|| (rate.count(), us / 1_000))
+    (us >= 1_000 && us.is_multiple_of(1_000)).then(|| (rate.count(), us / 1_000))
 }
