@@ -17,7 +17,7 @@ use sluicegate_lab::line::Line;
 use sluicegate_lab::memory::MemoryTrial;
 use sluicegate_lab::trial::Trial;
 
-const LIMITS: [&str; 35] = [
+const LIMITS: [&str; 37] = [
     "{ algorithm: token_bucket, rate: 5/s, burst: 2 }",
     "{ algorithm: token_bucket, rate: 3/s, burst: 9 }",
     "{ algorithm: token_bucket, rate: 7/m }",

@@ -6,10 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::net::Conditions;
-use crate::scenario::{
-    FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RulePlan, Scenario, Stream,
-};
+use crate::scenario::{LevelPlan, LimitPlan, RulePlan, Scenario};
 use crate::world::{self, Hit};
 
 /// Limit per second.
@@ -149,38 +146,31 @@ fn judge(hits: &[Hit]) -> (u64, u64, u64) {
 }
 
 fn scenario(seed: u64, limit: LimitPlan, level: LevelPlan, nodes: usize) -> Scenario {
-    let rule = RulePlan { limits: vec![limit], level, policy: Policy::Deny, identities: 1 };
-    let pattern = Pattern::Steady(OFFERED / nodes as u64);
-    let stream = |node| Stream { node, rule: 0, identity: 0, cost: 1, pattern };
-    Scenario {
-        seed,
-        length_ms: LENGTH_MS,
-        // The start of a window.
-        start_us: 1_700_000_000_000_000,
-        clocks: vec![(0, 0); nodes],
-        rules: vec![rule],
-        reloaded: 1_000,
-        streams: (0..nodes).map(stream).collect(),
-        fault_plan: FaultPlan { conditions: Conditions::NORMAL, faults: Vec::new(), over_ms: 0 },
-        timeout_ms: 10,
-    }
+    let rule = RulePlan::fixed(vec![limit], level);
+    let steady = Scenario::steady(nodes, rule, OFFERED / nodes as u64, 1, LENGTH_MS);
+    Scenario { seed, ..steady }
 }
 
 #[cfg(test)]
 mod tests {
+    use sluicegate::Level;
+
     use super::*;
 
     fn hit(answered_us: u64, allowed: bool) -> Hit {
-        let (rule, identity, node, process) = (0, 0, 0, 0);
         Hit {
-            rule,
-            identity,
-            node,
-            process,
+            request: 0,
+            is_first: true,
+            rule: 0,
+            identity: 0,
+            node: 0,
+            process: 0,
             cost: 1,
             requested_us: answered_us,
             answered_us,
             allowed,
+            origin: Level::Strict,
+            refunded_us: None,
         }
     }
 
