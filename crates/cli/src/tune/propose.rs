@@ -1,8 +1,8 @@
 //! Sends a limit to a node as a candidate.
 //!
-//! A candidate is a whole set of rules. It is the active set with the limits of one rule replaced, or
-//! with a file of its own if no file has the domain; so it differs from the enforced rules in nothing
-//! else.
+//! A candidate is a whole set of rules. It is the active set with the limits of one rule replaced,
+//! or with a file of its own if no file has the domain; so it differs from the enforced rules in
+//! nothing else.
 
 use std::fmt::{self, Display};
 
