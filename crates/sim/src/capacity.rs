@@ -253,7 +253,7 @@ const VALIDATED: [(u32, u32, u32, u32); 9] = [
 ];
 /// Length of a simulated run, and its part that is not measured, in seconds.
 const LENGTH: u64 = 8;
-const ONE_WAY_MS: u64 = 1;
+const DELAY_MS: u64 = 1;
 
 /// Compares the model with simulated fleets.
 ///
@@ -268,7 +268,7 @@ pub fn validate() -> anyhow::Result<Vec<Validation>> {
                 rate: rate.into(),
                 identities: identities.into(),
                 limit: limit.into(),
-                round_trip: 2.0 * ONE_WAY_MS as f64 / 1e3,
+                round_trip: 2.0 * DELAY_MS as f64 / 1e3,
                 ..Fleet::default()
             };
             rows.push(compare(fleet, level)?);
@@ -320,8 +320,8 @@ fn simulated(fleet: &Fleet, level: FleetLevel) -> Scenario {
         stream.pattern = crate::scenario::Pattern::Steady(rate.max(1));
     });
     scenario.store.timeout_ms = 100;
-    scenario.fault_plan.conditions.least_ms = ONE_WAY_MS;
-    scenario.fault_plan.conditions.delay_ms = ONE_WAY_MS;
+    scenario.fault_plan.conditions.least_ms = DELAY_MS;
+    scenario.fault_plan.conditions.delay_ms = DELAY_MS;
     scenario.judges_usage = false;
     scenario
 }

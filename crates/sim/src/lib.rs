@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `scenario` | rules, traffic and faults of a seed |
 //! | `world` | execution of a scenario |
-//! | `client`, `node`, `net`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
+//! | `client`, `node`, `net`, `conditions`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
 //! | `oracle` | properties that a history must have |
 //! | `capacity` | model of fleets that are too large to simulate |
 //! | `figures` | figures of a run, for reports |
@@ -19,6 +19,7 @@
 pub mod accuracy;
 pub mod capacity;
 mod client;
+mod conditions;
 pub mod figures;
 mod net;
 mod node;
@@ -32,7 +33,8 @@ mod time;
 mod trace;
 pub mod world;
 
-pub use net::{Conditions, Synced};
+pub use conditions::Conditions;
+pub use net::Synced;
 pub use rng::SimRng;
 pub use scenario::{
     Arrival, Fault, FaultPlan, LevelPlan, LimitPlan, Pattern, Policy, RequestPlan, RulePlan,

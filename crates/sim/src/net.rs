@@ -15,28 +15,12 @@ use sluicegate_redis::{CallError, SLOTS, Transport, TransportCall, slot_of};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::conditions::{Conditions, quantile};
 use crate::rng::SimRng;
 use crate::scenario::StorePlan;
 use crate::store::Store;
 use crate::time::WorldClock;
 use crate::trace::Trace;
-
-/// Network conditions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conditions {
-    /// Minimum one-way delay in milliseconds.
-    pub least_ms: u64,
-    /// Maximum one-way delay in milliseconds.
-    pub delay_ms: u64,
-    /// Late calls per thousand, and their maximum delay.
-    pub late: (u64, u64),
-    /// Lost calls per thousand.
-    pub lost: u64,
-    /// Lost responses per thousand.
-    pub unanswered: u64,
-    /// Duplicated calls per thousand.
-    pub twice: u64,
-}
 
 /// The store and the network to it.
 #[derive(Debug)]
@@ -121,12 +105,6 @@ struct Fate {
 
 /// Process number of the observer.
 pub(crate) const OBSERVER: u64 = 0;
-
-impl Conditions {
-    /// All calls arrive once, with little delay.
-    pub const NORMAL: Self =
-        Self { least_ms: 0, delay_ms: 2, late: (0, 0), lost: 0, unanswered: 0, twice: 0 };
-}
 
 impl Net {
     /// A store without nodes.
@@ -394,21 +372,6 @@ struct CallContext {
     shard: usize,
     primary: u64,
     sent_us: u64,
-}
-
-/// A random value of a distribution: linear between its quantiles, in milliseconds.
-fn quantile(rng: &mut SimRng, quantiles: &[(u64, u64)]) -> u64 {
-    let Some((_, max)) = quantiles.last().copied() else { return 0 };
-    let at = rng.within(0, 999);
-    let mut below = (0, quantiles[0].1.min(max));
-    for (thousandths, ms) in quantiles.iter().copied() {
-        if at < thousandths {
-            let part = (at - below.0) * (ms - below.1) / (thousandths - below.0).max(1);
-            return below.1 + part;
-        }
-        below = (thousandths, ms);
-    }
-    max
 }
 
 impl Synced {

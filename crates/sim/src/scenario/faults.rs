@@ -1,6 +1,6 @@
 //! Faults and their times.
 
-use crate::net::Conditions;
+use crate::conditions::Conditions;
 use crate::rng::SimRng;
 
 /// All faults of a world.

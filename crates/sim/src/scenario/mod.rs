@@ -12,7 +12,7 @@ pub use rules::{LevelPlan, LimitPlan, Policy, RulePlan};
 pub use traffic::{Arrival, Pattern, RequestPlan, StepPlan, Stream, Usage};
 pub use written::{ScenarioError, read};
 
-use crate::net::Conditions;
+use crate::conditions::Conditions;
 use crate::rng::SimRng;
 
 /// A scenario.

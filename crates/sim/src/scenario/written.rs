@@ -15,7 +15,7 @@ use super::compiled::MetRules;
 use super::faults::{Fault, FaultPlan};
 use super::traffic::{Pattern, RequestPlan, Stream, Usage};
 use super::{Scenario, StorePlan};
-use crate::net::Conditions;
+use crate::conditions::Conditions;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
