@@ -75,7 +75,8 @@ pub(crate) struct ReplayArgs {
     /// Write every decision as a JSON line; `-` is standard output
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
-    /// Write every request that --against decides differently as a JSON line; `-` is standard output
+    /// Write every request that --against decides differently as a JSON line; `-` is standard
+    /// output
     #[arg(long, value_name = "FILE", requires = "against")]
     differences: Option<PathBuf>,
     #[command(flatten)]

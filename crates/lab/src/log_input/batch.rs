@@ -1,7 +1,7 @@
 //! Requests of a block of lines, mapped to descriptors, in few allocations.
 //!
-//! Parsing threads fill batches, and deciding threads read them. Keys are those of the mapping: only
-//! values are stored, one after the other.
+//! Parsing threads fill batches, and deciding threads read them. Keys are those of the mapping:
+//! only values are stored, one after the other.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -28,7 +28,7 @@ impl Ledger {
     }
 
     fn stands_at(&self, at: u64) -> u64 {
-        if self.slice == 0 { at } else { (at / self.slice + 1) * self.slice }
+        at.checked_div(self.slice).map_or(at, |slice| (slice + 1) * self.slice)
     }
 
     fn held(&self, window: u64, now: u64) -> u64 {
