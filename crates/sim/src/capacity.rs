@@ -11,8 +11,8 @@
 //!   eventual  an active identity is exchanged twice per interval, up to 32 in a call; one that was
 //!             idle for longer is pulled first
 //! ```
-//! A lease serves a demand below the limit. Above it grants are small, hits go to the store as under
-//! `strict`, and a node tries up to six times per second to lease again (measured).
+//! A lease serves a demand below the limit. Above it grants are small, hits go to the store as
+//! under `strict`, and a node tries up to six times per second to lease again (measured).
 
 use std::fmt;
 

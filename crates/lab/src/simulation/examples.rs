@@ -25,7 +25,8 @@ impl ScenarioExample {
     /// ```
     /// use sluicegate_lab::simulation::ScenarioExample;
     ///
-    /// assert!(ScenarioExample::of("failover").is_some_and(|one| one.text.contains("lost: 300ms")));
+    /// let failover = ScenarioExample::of("failover").unwrap();
+    /// assert!(failover.text.contains("lost: 300ms"));
     /// assert_eq!(ScenarioExample::of("nothing"), None);
     /// ```
     #[must_use]

@@ -1,8 +1,8 @@
 //! A transport of the caller in place of connections, by which the simulator replaces the network.
 //!
 //! A transport with a probe has a circuit breaker, which trips as that of a server does (`permit`):
-//! at once after a call during which nothing was replied, else after repeated failures. Probes close
-//! it. Redirects of a Cluster are below this seam.
+//! at once after a call during which nothing was replied, else after repeated failures. Probes
+//! close it. Redirects of a Cluster are below this seam.
 
 use std::fmt::Debug;
 use std::sync::Arc;
