@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use sluicegate_lab::report::Report;
-use sluicegate_lab::simulation::{
+use sluicegate_sim::Scenario;
+use sluicegate_sim::figures::Figures;
+use sluicegate_sim::report::{
     EXAMPLES, ScenarioExample, run_json, run_report, run_text, runs_json, seeds_report, seeds_text,
     sweep_plot, sweep_report, sweep_text, timeline_plot, worst,
 };
-use sluicegate_sim::Scenario;
-use sluicegate_sim::figures::Figures;
 use sluicegate_sim::spread::{self, Sweep};
 
 use crate::simulate_plan::{self, PlanArgs};

@@ -128,7 +128,7 @@ fn every_worked_example_of_the_help_can_be_pasted() {
         );
         pasted += 1;
     }
-    assert_eq!(pasted, 11, "one for each algorithm");
+    assert_eq!(pasted, 12, "one for each algorithm, and slices");
 }
 
 #[test]

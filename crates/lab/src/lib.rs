@@ -11,7 +11,6 @@
 //! - [`traffic`]: built-in traffic.
 //! - [`report`]: HTML reports.
 //! - [`compare`](mod@compare): the same traffic through every algorithm.
-//! - [`simulation`]: results of the simulator of a fleet.
 //! - [`examples`]: one short script for each algorithm, shown by `try --example` and `--help`.
 //! - [`timeline`]: a plot of requests, decisions and the remaining quota.
 //! - [`accuracy`]: wrong decisions and rate errors of windows that approximate a log.
@@ -31,7 +30,6 @@ pub mod redis;
 pub mod replay;
 pub mod report;
 pub mod script;
-pub mod simulation;
 pub mod timeline;
 pub mod traffic;
 pub mod trial;

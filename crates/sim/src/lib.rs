@@ -11,6 +11,7 @@
 //! | `oracle` | properties that a history must have |
 //! | `capacity` | model of fleets that are too large to simulate |
 //! | `figures` | figures of a run, for reports |
+//! | `report` | text, JSON, plots and HTML of results |
 //! | `spread` | several seeds, sweeps of a variable |
 //! | `table` | measured excess of eventual rules |
 //! | `accuracy` | accuracy of the consistency levels on several nodes |
@@ -24,6 +25,7 @@ pub mod figures;
 mod net;
 mod node;
 pub mod oracle;
+pub mod report;
 mod rng;
 mod scenario;
 pub mod spread;

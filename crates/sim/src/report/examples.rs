@@ -23,7 +23,7 @@ impl ScenarioExample {
     /// The example of a name.
     ///
     /// ```
-    /// use sluicegate_lab::simulation::ScenarioExample;
+    /// use sluicegate_sim::report::ScenarioExample;
     ///
     /// let failover = ScenarioExample::of("failover").unwrap();
     /// assert!(failover.text.contains("lost: 300ms"));
@@ -43,7 +43,7 @@ impl ScenarioExample {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_sim::figures::Figures;
+    use crate::figures::Figures;
 
     use super::*;
 
@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn examples_hold_their_bounds() {
         for ScenarioExample { name, text } in EXAMPLES {
-            let scenario = sluicegate_sim::read(name, text, "".as_ref(), 1).unwrap();
-            let outcome = sluicegate_sim::run(scenario, false).unwrap();
+            let scenario = crate::read(name, text, "".as_ref(), 1).unwrap();
+            let outcome = crate::run(scenario, false).unwrap();
             let figures = Figures::of(&outcome);
             assert_eq!(outcome.violations, [], "{name}");
             assert!(figures.requests > 500, "{name}: {figures:?}");

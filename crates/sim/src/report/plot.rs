@@ -1,13 +1,13 @@
 //! Plots of runs: a timeline, and figures against a swept variable.
 
+use crate::Outcome;
+use crate::figures::Figures;
+use crate::spread::{RunFigures, Sweep};
 use sluicegate_plot::plotters::prelude::{
     AreaSeries, Circle, Color as _, LineSeries, PathElement, Text,
 };
 use sluicegate_plot::{AMBER, Area, BLUE, Drawn, GREEN, INK, PALE, RED};
 use sluicegate_plot::{chart, stroke, style, svg, text};
-use sluicegate_sim::Outcome;
-use sluicegate_sim::figures::Figures;
-use sluicegate_sim::spread::{RunFigures, Sweep};
 
 use super::text::events;
 

@@ -1,12 +1,12 @@
 //! HTML reports of runs, seeds and sweeps.
 
-use sluicegate_sim::Outcome;
-use sluicegate_sim::figures::{ClientFigures, Figures, RuleFigures};
-use sluicegate_sim::spread::{RunFigures, Sweep};
+use crate::Outcome;
+use crate::figures::{ClientFigures, Figures, RuleFigures};
+use crate::spread::{RunFigures, Sweep};
 
 use super::plot::{sweep_plot, timeline_plot};
 use super::text::{events, origin_parts, percent, spread, spread_rows, worst};
-use crate::report::{Column, Report, ReportPart, ReportTable, Section};
+use sluicegate_lab::report::{Column, Report, ReportPart, ReportTable, Section};
 
 /// Clients in a report.
 const CLIENTS_MAX: usize = 50;

@@ -1,9 +1,9 @@
 //! Results as text and as JSON.
 
+use crate::figures::{Figures, Origins, RuleFigures};
+use crate::spread::{RunFigures, Sweep};
+use crate::{Fault, Outcome};
 use serde_json::{Value, json};
-use sluicegate_sim::figures::{Figures, Origins, RuleFigures};
-use sluicegate_sim::spread::{RunFigures, Sweep};
-use sluicegate_sim::{Fault, Outcome};
 
 /// Clients that are shown, those that waited longest first.
 const CLIENTS_SHOWN: usize = 10;
