@@ -1,8 +1,8 @@
 //! Edits of the limits of one rule in the text of a file of rules: everything else stays as it is,
 //! comments included.
 //!
-//! The rule is one of the first entries of descriptors, by key and value. If the file has none, it is
-//! added behind the last. The result is read again: an edit that would change anything else is
+//! The rule is one of the first entries of descriptors, by key and value. If the file has none, it
+//! is added behind the last. The result is read again: an edit that would change anything else is
 //! refused.
 
 use std::fmt::{self, Display};

@@ -127,13 +127,13 @@ impl AlgorithmComparison {
             .collect();
         let clients = measured.iter().map(|(_, counted)| counted.admitted_by.len()).max();
         let abusers = abusers(clients.unwrap_or(0), client);
-        let basis = Basis { rule, demand, client, abusers, exact };
+        let inputs = FigureInputs { rule, demand, client, abusers, exact };
         let mut demand_series = demand.series.clone();
         let figures = measured.into_iter().zip(0_usize..).map(|((contender, counted), index)| {
             let earlier = names.iter().take(index);
             let mut same = earlier.filter(|(decisions, _)| *decisions == counted.decisions);
             let same_decisions_as = same.next().map(|(_, name)| name.clone());
-            figures(&contender, counted, same_decisions_as, &basis)
+            figures(&contender, counted, same_decisions_as, &inputs)
         });
         let mut algorithms: Vec<AlgorithmFigures> = figures.collect();
         // Bins of one length for all, so that plots compare.
@@ -141,7 +141,7 @@ impl AlgorithmComparison {
         let width = series.chain([&demand_series]).map(TimeSeries::width_us).max().unwrap_or(1);
         demand_series.widen_to(width);
         algorithms.iter_mut().for_each(|figures| figures.series.widen_to(width));
-        let abuser_demand = basis.abusers.as_ref().map(|abusers| {
+        let abuser_demand = inputs.abusers.as_ref().map(|abusers| {
             let amount: u64 = abusers.iter().map(|abuser| demand.cost_of(*abuser)).sum();
             share(amount, demand.cost)
         });
@@ -198,7 +198,7 @@ fn abusers(clients: usize, client: &dyn Fn(u32) -> Client) -> Option<Vec<u32>> {
 }
 
 /// What the figures of all algorithms are made with.
-struct Basis<'a> {
+struct FigureInputs<'a> {
     rule: NominalRule,
     demand: &'a Demand,
     client: &'a dyn Fn(u32) -> Client,
@@ -211,9 +211,9 @@ fn figures(
     contender: &Contender,
     counted: Counted,
     same_decisions_as: Option<String>,
-    basis: &Basis<'_>,
+    inputs: &FigureInputs<'_>,
 ) -> AlgorithmFigures {
-    let Basis { rule, demand, client, abusers, exact } = basis;
+    let FigureInputs { rule, demand, client, abusers, exact } = inputs;
     let [peak, tenth, hundredth] = counted.peaks;
     let requests = counted.admitted_requests.max(1) as f64;
     let state = bytes_per_identity(std::slice::from_ref(&contender.limit), Mode::Hard);

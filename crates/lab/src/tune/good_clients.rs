@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A client above the bound is an abuser. So the largest of many clients is not one because it is
-//! the largest, and abusers do not move the bound, as long as fewer than 5 % of clients are abusers.
-//! The bound is at least twice the 95th percentile, for clients that are all alike.
+//! the largest, and abusers do not move the bound, as long as fewer than 5 % of clients are
+//! abusers. The bound is at least twice the 95th percentile, for clients that are all alike.
 
 /// Fewer clients have no 95th percentile.
 pub const GOOD_CLIENTS_MIN: usize = 20;

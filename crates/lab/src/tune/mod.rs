@@ -8,7 +8,8 @@
 //!
 //! - [`goal`]: what is asked for.
 //! - [`usage`]: requests by client. [`shape`]: the smallest burst, or number, that a client needs.
-//! - [`trade_off`]: rate against burst. [`statistics`] and [`resample`]: promises with a confidence.
+//! - [`trade_off`]: rate against burst. [`statistics`] and [`resample`]: promises with a
+//!   confidence.
 //! - [`good_clients`], [`requests`], [`protect`]: the other goals.
 //! - [`outcome`]: what a limit denies, decided by the core.
 //! - [`rules_file`], and the methods of [`Tuning`]: the recommendation for the service, for people

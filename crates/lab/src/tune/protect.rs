@@ -6,11 +6,11 @@
 //! limit per client holds it.
 //!
 //! The limit of all is a sliding log, which denies nothing while the capacity is held. A log has at
-//! most 10,000 entries; a larger capacity takes a token bucket, whose burst and refill of one window
-//! make up the capacity, and which denies what comes more unevenly than that.
+//! most 10,000 entries; a larger capacity takes a token bucket, whose burst and refill of one
+//! window make up the capacity, and which denies what comes more unevenly than that.
 //!
-//! Of the pairs of rate and burst that hold the capacity, the one that denies the fewest requests is
-//! recommended; of equal ones that with the fewest denied clients, then the strictest.
+//! Of the pairs of rate and burst that hold the capacity, the one that denies the fewest requests
+//! is recommended; of equal ones that with the fewest denied clients, then the strictest.
 
 use std::cmp::Reverse;
 

@@ -37,8 +37,9 @@ impl<'a> RequestShares<'a> {
     }
 
     /// The smallest size up to `most` whose upper bound is at most `share`, and what it denies;
-    /// `None` if there is none, or the core has no limit of this size. More requests are denied of smaller sizes, up to rare cases
-    /// with different costs, where the size found is one of several.
+    /// `None` if there is none, or the core has no limit of this size. More requests are denied of
+    /// smaller sizes, up to rare cases with different costs, where the size found is one of
+    /// several.
     pub(super) fn smallest_size(
         &self,
         shape: LimitShape,

@@ -2,10 +2,10 @@
 //! a length, whose number is open.
 //!
 //! A limit that never denies a client charges each of its requests, so its state follows from the
-//! requests alone. The largest usage that it reaches is the smallest number that admits all of them:
-//! one pass over the client's requests, without a search. For a token bucket that is the largest
-//! backlog of a queue drained at the rate; the arithmetic is that of the core, so the smallest burst
-//! is exact.
+//! requests alone. The largest usage that it reaches is the smallest number that admits all of
+//! them: one pass over the client's requests, without a search. For a token bucket that is the
+//! largest backlog of a queue drained at the rate; the arithmetic is that of the core, so the
+//! smallest burst is exact.
 
 use std::collections::VecDeque;
 

@@ -78,7 +78,8 @@ pub fn tolerated(n: usize, share: f64, confidence: f64) -> Option<usize> {
 }
 
 /// The number of clients above the lower end of the interval of a quantile: the smallest `d` such
-/// that, with this confidence, the share above the value that `d` of `n` exceed is at least `share`.
+/// that, with this confidence, the share above the value that `d` of `n` exceed is at least
+/// `share`.
 #[must_use]
 pub fn exceeded_by(n: usize, share: f64, confidence: f64) -> usize {
     largest(n, |d| binomial_cdf(d, n, share) < confidence).map_or(0, |d| d + 1).min(n)

@@ -1,8 +1,8 @@
 //! Recorded requests by client: what a limit per client sees.
 //!
 //! Times of a log have a resolution. Two requests of the same second may be a microsecond or almost
-//! a second apart, and those of neighbouring seconds too: sizes of limits are computed for the worst
-//! case ([`super::shape`]).
+//! a second apart, and those of neighbouring seconds too: sizes of limits are computed for the
+//! worst case ([`super::shape`]).
 
 use sluicegate_core::time::{Span, Timestamp};
 
