@@ -141,7 +141,7 @@ local function try_fast_path(params, key, cost, now, clock_is_given, out)
   if text and at ~= #text + 2 or not allowed and rolled and not counts then return false end
   if allowed or counts then
     local ms = GIVEN_CLOCK_TTL_MS
-    if not clock_is_given then ms = max(divide_up(max(ends - now, 1), 1000), 1) end
+    if not clock_is_given then ms = divide_up(max(ends - now, 1), 1000) + TTL_SLACK_MS end
     call('SET', key, joined(params.prefix, count), 'PX', fmt(ONE, ms))
   end
   local index = #out

@@ -259,6 +259,9 @@ end
 -- Lifetime of a record that has nothing but an epoch.
 local EPOCH_TTL_MS = 60000
 local GIVEN_CLOCK_TTL_MS = 3600000
+-- A server counts a lifetime in whole milliseconds, from the one in which the script began: without
+-- these, a record could be gone up to two milliseconds before its state expires.
+local TTL_SLACK_MS = 2
 
 local function each_set(r, act)
   local set = r.first_set
@@ -282,7 +285,7 @@ local function save(r, now, clock_is_given)
   end
   local ms = GIVEN_CLOCK_TTL_MS
   if not clock_is_given then
-    ms = max(divide_up(max(r.ends - now, 1), 1000), r.empty and EPOCH_TTL_MS or 1)
+    ms = max(divide_up(max(r.ends - now, 1), 1000) + TTL_SLACK_MS, r.empty and EPOCH_TTL_MS or 1)
   end
   ms = fmt('%.0f', ms)
   call('SET', r.key, r.text, 'PX', ms)

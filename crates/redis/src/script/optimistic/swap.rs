@@ -17,6 +17,8 @@ use crate::script::{BadReply, READ, SWAP, ScriptRule};
 
 /// Lifetime of a record that has nothing but an epoch.
 const EPOCH_TTL_MS: u64 = 60_000;
+/// See `record.lua`: a lifetime begins at a whole millisecond.
+const TTL_SLACK_MS: u64 = 2;
 /// Lifetime of records whose clock is not the store's.
 const GIVEN_CLOCK_TTL_MS: u64 = 3_600_000;
 
@@ -214,7 +216,10 @@ impl LoadedRecord {
         let left = self.account.expires_at(rule.steps()).since(now).as_micros();
         let ms = match clock_is_given {
             true => GIVEN_CLOCK_TTL_MS,
-            false => left.div_ceil(1_000).max(if empty { EPOCH_TTL_MS } else { 1 }),
+            false => {
+                let ms = left.div_ceil(1_000).saturating_add(TTL_SLACK_MS);
+                ms.max(if empty { EPOCH_TTL_MS } else { 1 })
+            }
         };
         let mut args = vec![
             expected_or_new(self.text.as_deref()),
