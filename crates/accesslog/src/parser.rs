@@ -1,5 +1,5 @@
-//! From a line to a record, or to the reason why it is none. A malformed line is counted and
-//! skipped, so its error is small and allocates nothing.
+//! Parses a line into a record, or into the reason for which it is malformed. A malformed line is
+//! counted and skipped, so its error is small and allocates nothing.
 
 use std::fmt;
 

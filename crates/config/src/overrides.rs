@@ -21,7 +21,7 @@ use crate::text_edit::{Item, Lines, block_items, inserted, line_ending, replaced
 use crate::units::show_factor;
 use crate::yaml::{self, Content, Node, Pair};
 
-/// Whom an override is for, and which rule it changes: a file has one override of each.
+/// The identities of an override, and the rule that it changes: a file has one override of each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverrideTarget {
     /// The value of each entry: a text, or an object with `cidr` or `regex`.
@@ -53,7 +53,7 @@ pub struct OverrideTarget {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverrideSpec {
-    /// Whom it is for.
+    /// Its identities.
     pub target: OverrideTarget,
     /// What it changes.
     pub change: ChangeSpec,

@@ -33,7 +33,7 @@ use crate::yaml::{self, Content, Node, Pair};
 pub struct RuleLimits {
     /// The key of the entry.
     pub key: String,
-    /// Its value; any if there is none.
+    /// Its value; `None` matches any value.
     pub value: Option<String>,
     /// The limits as a YAML flow on one line.
     pub limits: String,

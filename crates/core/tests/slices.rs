@@ -1,4 +1,4 @@
-//! The sliding window of slices beside an exact log: never above it, and at most one slice stricter.
+//! The sliding window of slices beside an exact log: never above it, at most one slice stricter.
 
 mod support;
 

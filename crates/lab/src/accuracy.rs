@@ -175,7 +175,7 @@ impl Study {
 }
 
 impl MethodRun {
-    /// A request that counts whatever is decided; `before` others did in the window.
+    /// A request that counts even if it is denied; `before` others did in the window.
     fn count(&mut self, client: usize, at: Timestamp, before: u64, limit: u64) {
         let Some(state) = self.states.get_mut(client) else { return };
         let used = self.method.used(state, at);

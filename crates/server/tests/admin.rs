@@ -286,10 +286,10 @@ async fn who_asks_for_something_else_learns_what_there_is() {
     let app = open();
     let answer = get(&app, "/metricz").await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
-    let told = answer.error("not_found");
+    let message = answer.error("not_found");
     assert!(
-        told.starts_with("there is no `/metricz`; there are /, /api/v1/openapi.json, /config,"),
-        "{told}"
+        message.starts_with("there is no `/metricz`; there are /, /api/v1/openapi.json, /config,"),
+        "{message}"
     );
     for (path, _) in PATHS {
         let answer = ask(&app, Request::builder().method(Method::POST).uri(path)).await;

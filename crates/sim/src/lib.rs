@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `scenario` | rules, traffic and faults of a seed |
 //! | `world` | execution of a scenario |
-//! | `client`, `node`, `net`, `conditions`, `store`, `time` | a request, a node, the network to the store, a Redis in memory, clocks |
+//! | `client`, `node`, `time` | a request, a node, clocks |
+//! | `net`, `conditions`, `store` | the network to the store, a Redis in memory |
 //! | `oracle` | properties that a history must have |
 //! | `capacity` | model of fleets that are too large to simulate |
 //! | `figures` | figures of a run, for reports |

@@ -1,6 +1,7 @@
 //! `sluicegate serve` with the rules of a control plane.
 
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)] // A test that cannot go on should say so by failing.
+// A test that cannot go on should say so by failing.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 mod control_plane;
 #[path = "../support/mod.rs"]
@@ -272,10 +273,10 @@ fn both_sides_have_certificates() {
         ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", files[1].as_str()),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", key.as_str()),
     ];
-    let mut stranger = connected(&control_plane, &variables);
-    let line = stranger.has_said("no stream to the control plane");
+    let mut untrusted = connected(&control_plane, &variables);
+    let line = untrusted.has_said("no stream to the control plane");
     assert!(line.contains("certificate"), "the name is another one: {line}");
-    drop(stranger);
+    drop(untrusted);
 
     variables.push(("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "envoy-gateway"));
     let service = connected(&control_plane, &variables);

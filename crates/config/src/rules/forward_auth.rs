@@ -68,7 +68,7 @@ pub fn request_descriptor(source_name: &str, text: &str) -> Result<DescriptorMap
 /// ```
 ///
 /// # Errors
-/// When it is none, or only the gateway knows it.
+/// When it is invalid, or only the gateway knows it.
 pub fn request_part(text: &str) -> Result<Part, UnitError> {
     proxied_part(text)
 }
@@ -82,7 +82,7 @@ pub fn request_part(text: &str) -> Result<Part, UnitError> {
 /// ```
 ///
 /// # Errors
-/// When it is none, only the gateway knows it, or it cannot be a number.
+/// When it is invalid, only the gateway knows it, or it cannot be a number.
 pub fn request_hits(text: &str) -> Result<Part, UnitError> {
     hits(text)
 }

@@ -7,7 +7,7 @@
 //! | algorithm | derived |
 //! |---|---|
 //! | `token_bucket` | `burst` tokens |
-//! | `leaky_bucket` | a queue of `burst - 1`; as a policer (nobody waits), and shaping (all wait for their slot) |
+//! | `leaky_bucket` | a queue of `burst - 1`; policing, and shaping (requests wait) |
 //! | `smooth_bursty` | permits stored for as long as `burst` of them take to come |
 //! | `warm_up` | warms up for one period, at most one hour |
 //! | `cycle` | `n` permits in each period |

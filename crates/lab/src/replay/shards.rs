@@ -29,7 +29,7 @@ const QUEUE_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Shard(ReplayState);
 
-/// Where requests have the value by which they can be divided; `None` if there is none.
+/// Position of the value by which requests can be sharded; `None` if they cannot be.
 pub(super) fn shard_key(
     rules: &ReplayedRules,
     against: Option<&ReplayedRules>,

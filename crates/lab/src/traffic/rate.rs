@@ -63,7 +63,7 @@ impl RateProfile {
     pub(super) fn sine(mean: f64, swing: f64, period: Span, length: Span) -> Self {
         let step_us = step_us(period, length);
         let period = period.as_micros() as f64 / step_us;
-        // A sine of a few steps is none; so short a period shows in no measure.
+        // A few steps do not resolve a sine; so short a period shows in no measure.
         let swing = if period < 10.0 { 0.0 } else { swing };
         Self::begun(RateShape::Sine { mean: mean / 1e6, swing, period }, step_us, u64::MAX)
     }

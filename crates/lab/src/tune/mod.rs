@@ -98,7 +98,7 @@ pub struct Tuning {
     pub options: TuneOptions,
     /// What was examined.
     pub facts: TrafficFacts,
-    /// The limit, or why there is none.
+    /// The limit, or the reason for which none is recommended.
     pub result: TuneResult,
     /// Good clients and abusers, for the goal that distinguishes them.
     pub good: Option<GoodClients>,

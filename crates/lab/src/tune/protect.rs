@@ -1,6 +1,6 @@
 //! Limits that hold a capacity: one per client, and one for all clients together.
 //!
-//! The limit of all guarantees the capacity whatever happens, but denies whoever comes while the
+//! The limit of all guarantees the capacity on any traffic, but denies every client while the
 //! capacity is used up. The limit per client denies heavy clients only, and holds the capacity on
 //! this traffic: in no window are more requests admitted in sum. If many clients come at once, no
 //! limit per client holds it.

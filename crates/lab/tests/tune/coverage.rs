@@ -1,9 +1,8 @@
 //! Promises hold as often as they state.
 //!
-//! Three questions, each over many logs: is the promised share exceeded among the clients that exist
-//! at all (a large population of the same kind); is it exceeded on the days that were held out; and
-//! are more clients denied there than predicted? `TUNE_SEEDS` and `TUNE_CLIENTS` run more and larger
-//! logs than the suite.
+//! Three questions, each over many logs: is the promised share exceeded in a large population of
+//! the same kind; is it exceeded on the days that were held out; and are more clients denied there
+//! than predicted? `TUNE_SEEDS` and `TUNE_CLIENTS` run more and larger logs than the suite.
 
 use sluicegate_core::time::Span;
 use sluicegate_lab::arrival::Arrival;

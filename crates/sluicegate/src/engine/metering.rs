@@ -3,7 +3,7 @@
 //! ```text
 //!   hit, wait      admitted or denied, by the outcome of the whole request
 //!   reservation    denied at once; admitted with the actual cost, when it is settled
-//!   refund         refunded, with the cost that the caller gives back
+//!   refund         refunded, with the returned cost
 //!   abandoned wait refunded
 //! ```
 //!
@@ -100,7 +100,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// Records what booked steps give back: their indices and costs.
+    /// Records the returned cost of booked steps: their indices and costs.
     #[cfg(feature = "tokio")]
     pub(super) fn meter_cancelled(&self, plan: &Plan, steps: &[(usize, u64)]) {
         for (index, cost) in steps {

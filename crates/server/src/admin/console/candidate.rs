@@ -97,14 +97,14 @@ fn rules(all: &Value) -> Markup {
 }
 
 fn identities(all: &Value, none: &str) -> Markup {
-    let listed = |row: &&Value| HitsRange::of(row, "requests").is_telling();
-    let telling: Vec<&Value> = rows(all).iter().filter(listed).collect();
+    let listed = |row: &&Value| HitsRange::of(row, "requests").is_significant();
+    let significant: Vec<&Value> = rows(all).iter().filter(listed).collect();
     if rows(all).is_empty() {
         return empty(none);
     }
     html! {
         (table("Identities", None, &[Column::Text("Domain"), Column::Text("Identity"), Column::Number("Requests")], &html! {
-                    @for row in &telling {
+                    @for row in &significant {
                         tr {
                             td { (text(&row["domain"])) }
                             th scope="row" { code { (text(&row["descriptor"])) } }
@@ -112,7 +112,7 @@ fn identities(all: &Value, none: &str) -> Markup {
                         }
                     }
                 }))
-        (others(rows(all).len() - telling.len()))
+        (others(rows(all).len() - significant.len()))
     }
 }
 

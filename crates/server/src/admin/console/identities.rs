@@ -80,7 +80,8 @@ fn rows(value: &Value, top: Ranking) -> Markup {
         Ranking::Talkers => ("hits", "Hits"),
     };
     let with_hits = |row| (row, HitsRange::of(row, field));
-    let rows: Vec<_> = all.iter().map(with_hits).filter(|(_, hits)| hits.is_telling()).collect();
+    let rows: Vec<_> =
+        all.iter().map(with_hits).filter(|(_, hits)| hits.is_significant()).collect();
     if rows.is_empty() {
         return empty(match top {
             Ranking::Limited => "No identity was denied in the last minutes.",

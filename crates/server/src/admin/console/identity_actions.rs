@@ -202,7 +202,7 @@ pub(super) fn override_forms(domain: &str, typed: &str, entries: &[TypedEntry]) 
             div {
                 label for="entry" { "Requests with" }
                 select id="entry" name="entry" required {
-                    // Several entries: whom it is about is a choice.
+                    // With several entries the identity is a choice.
                     @if entries.len() > 1 { option value="" { "choose an entry" } }
                     @for one in entries { option value=(super::typed_entry(one)) { (one.key) "=" (one.value) } }
                 }

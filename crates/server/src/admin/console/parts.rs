@@ -151,7 +151,7 @@ impl HitsRange {
     }
 
     /// Whether the figure says more than that there may be hits.
-    pub(super) const fn is_telling(self) -> bool {
+    pub(super) const fn is_significant(self) -> bool {
         self.least >= self.most.div_ceil(2)
     }
 

@@ -187,7 +187,8 @@ fn chart(series: &Value) -> Markup {
 fn top(title: &str, identities: &Value, rule: &Value) -> Markup {
     let all = identities.as_array().map(Vec::as_slice).unwrap_or_default();
     let with_hits = |row| (row, HitsRange::of(row, "hits"));
-    let rows: Vec<_> = all.iter().map(with_hits).filter(|(_, hits)| hits.is_telling()).collect();
+    let rows: Vec<_> =
+        all.iter().map(with_hits).filter(|(_, hits)| hits.is_significant()).collect();
     let domain = rule["domain"].as_str().unwrap_or_default();
     html! {
         h2 { (title) ", in the last minutes" }
